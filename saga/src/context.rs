@@ -1,5 +1,7 @@
 //! What a step is told when it runs.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde::de::DeserializeOwned;
 
@@ -32,6 +34,11 @@ pub struct Context<'a, I> {
 }
 
 impl<I> Context<'_, I> {
+    /// How long ago the saga was started.
+    pub fn age(&self) -> Duration {
+        (self.now - self.state.started_at).to_std().unwrap_or_default()
+    }
+
     /// What step `S` gave, if it is done and gave that type.
     pub fn output_of<S: Step>(&self) -> Option<S::Output> {
         let output = self.state.steps.get(S::NAME)?.output.clone()?;

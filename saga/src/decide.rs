@@ -1,6 +1,6 @@
 //! What a saga does next: a pure function of its state, its definition's shape and the time.
 
-use std::time::Duration;
+use std::{fmt, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
@@ -19,7 +19,17 @@ pub struct Shape {
     /// The step after which the saga only goes forward.
     pub pivot: Option<usize>,
     /// Asked when the deadline passed and the step at work answered once more.
-    pub at_deadline: fn(&DeadlineView) -> AtDeadline,
+    pub at_deadline: DeadlinePolicy,
+}
+
+/// Answers when the deadline passed and the step at work answered once more. Must be pure.
+#[derive(Clone)]
+pub struct DeadlinePolicy(pub Arc<dyn Fn(&DeadlineView) -> AtDeadline + Send + Sync>);
+
+impl fmt::Debug for DeadlinePolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DeadlinePolicy")
+    }
 }
 
 /// One step, as far as decisions go.
@@ -106,7 +116,7 @@ fn forward(state: &State, shape: &Shape, now: DateTime<Utc>) -> Next {
             Some(answer) if answer.at < deadline => Next::Run { step: cursor, last_ask: true },
             Some(answer) => {
                 let view = DeadlineView { progress: answer.progress, extensions: state.extensions };
-                Next::Record(match (shape.at_deadline)(&view) {
+                Next::Record(match (shape.at_deadline.0)(&view) {
                     AtDeadline::Proceed => Event::DeadlineMoved { to: None },
                     AtDeadline::Extend(by) => Event::DeadlineMoved { to: Some(deadline + by) },
                     AtDeadline::Turn => Event::Turned { cause: Cause::Deadline, span: None },

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{
     context::Context,
-    decide::{Answer, AtDeadline, DeadlineView, Shape, StepShape},
+    decide::{Answer, AtDeadline, DeadlinePolicy, DeadlineView, Shape, StepShape},
     event::Progress,
     id::{Epoch, SagaId},
     retry::Retry,
@@ -176,7 +176,7 @@ impl Definition {
             shapes: Vec::new(),
             steps: Vec::new(),
             pivot: None,
-            at_deadline: |_| AtDeadline::Turn,
+            at_deadline: DeadlinePolicy(Arc::new(|_| AtDeadline::Turn)),
             side_rows: None,
             input: PhantomData,
         }
@@ -190,7 +190,7 @@ pub struct Builder<I> {
     shapes: Vec<StepShape>,
     steps: Vec<Arc<dyn ErasedStep>>,
     pivot: Option<usize>,
-    at_deadline: fn(&DeadlineView) -> AtDeadline,
+    at_deadline: DeadlinePolicy,
     side_rows: Option<Arc<dyn SideRows>>,
     input: PhantomData<fn(I)>,
 }
@@ -222,8 +222,8 @@ impl<I: 'static> Builder<I> {
 
     /// What happens when the deadline has passed and the step at work answered once more. Without it: undo.
     #[must_use]
-    pub fn deadline(mut self, policy: fn(&DeadlineView) -> AtDeadline) -> Self {
-        self.at_deadline = policy;
+    pub fn deadline(mut self, policy: impl Fn(&DeadlineView) -> AtDeadline + Send + Sync + 'static) -> Self {
+        self.at_deadline = DeadlinePolicy(Arc::new(policy));
         self
     }
 

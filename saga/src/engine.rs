@@ -210,9 +210,11 @@ impl Engine {
             return Err(StartError::Overloaded(in_flight));
         }
         let definition = self.shared.latest.get(kind).ok_or(StartError::UnknownKind(kind))?.clone();
+        let now = self.now();
         let first = Event::Started {
+            at: now,
             input: serde_json::to_value(&start.input).map_err(JournalError::from)?,
-            deadline: start.patience.map(|patience| self.now() + patience),
+            deadline: start.patience.map(|patience| now + patience),
             traceparent: start.traceparent.clone(),
             attributes: start.attributes.clone(),
         };

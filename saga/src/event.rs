@@ -12,6 +12,8 @@ use serde_json::Value;
 pub enum Event {
     /// The saga was started. Always the first entry, and only there.
     Started {
+        /// When.
+        at: DateTime<Utc>,
         /// What the caller gave it.
         input: Value,
         /// Until when the steps before the pivot may take.

@@ -72,6 +72,8 @@ pub struct Signal {
 /// Where a saga stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
+    /// When it was started.
+    pub started_at: DateTime<Utc>,
     /// What the caller gave it.
     pub input: Value,
     /// The caller's names for it.
@@ -115,10 +117,11 @@ pub struct Illegal {
 impl State {
     /// The state after the first event, which must be `Started`.
     pub fn start(event: &Event) -> Result<Self, Illegal> {
-        let Event::Started { input, deadline, traceparent, attributes } = event else {
+        let Event::Started { at, input, deadline, traceparent, attributes } = event else {
             return Err(Illegal { event: event.name(), phase: "not started".into() });
         };
         Ok(Self {
+            started_at: *at,
             input: input.clone(),
             attributes: attributes.clone(),
             traceparent: traceparent.clone(),

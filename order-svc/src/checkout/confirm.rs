@@ -1,0 +1,44 @@
+//! The pivot: sells what is held. A hold that lapsed is acquired once more, under a new id.
+
+use proto::{
+    inventory::v1::{ConfirmRequest, inventory_service_client::InventoryServiceClient},
+    reason,
+};
+use saga::{Context, Outcome, Step, Undo};
+use serde_json::json;
+
+use super::{Checkout, reserve::Reserve};
+use crate::peers::{Answer, asking, call};
+
+/// The step.
+pub struct Confirm {
+    pub(crate) inventory: InventoryServiceClient<runtime::client::Client>,
+}
+
+impl Step for Confirm {
+    type Input = Checkout;
+    type Output = ();
+    const NAME: &'static str = "confirm";
+
+    async fn run(&self, context: &Context<'_, Checkout>) -> Outcome<()> {
+        let Some(held) = context.output_of::<Reserve>() else {
+            return Outcome::Park { reason: "the reservation's record cannot be read".into() };
+        };
+        let mut inventory = self.inventory.clone();
+        match call(inventory.confirm(asking(ConfirmRequest { reservation_id: held.reservation_id }))).await {
+            Answer::Ok(_) => Outcome::Done(()),
+            Answer::Refused { reason, .. } => match reason.as_str() {
+                reason::RESERVATION_EXPIRED => Outcome::Restart { at: Reserve::NAME, max: 1, reason },
+                // Somebody released it by hand: the goods are gone, so the money goes back.
+                reason::RESERVATION_RELEASED => Outcome::Abort { reason, detail: json!({}) },
+                _ => Outcome::Park { reason: format!("inventory-svc refused a confirm with {reason}") },
+            },
+            Answer::Unknown(reason) => Outcome::Retry { reason },
+        }
+    }
+
+    async fn undo(&self, _: &Context<'_, Checkout>) -> Undo {
+        // The engine never undoes a pivot: a refused confirm has sold nothing.
+        Undo::Done
+    }
+}

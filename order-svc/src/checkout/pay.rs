@@ -1,0 +1,178 @@
+//! Takes the payment, or waits for it. Undone by leaving no money of the scope behind.
+
+use std::time::Duration;
+
+use proto::{
+    money, payment,
+    payment::v1::{
+        CancelPaymentRequest, ChargeRequest, ListPaymentsRequest, RefundRequest,
+        payment_service_client::PaymentServiceClient,
+    },
+    reason,
+};
+use saga::{Context, Outcome, Progress, SagaId, Step, Undo};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::{Checkout, PAYMENT};
+use crate::{
+    order::Payment,
+    peers::{Answer, asking, call},
+    store::Store,
+};
+
+/// The step.
+pub struct Pay {
+    pub(crate) payments: PaymentServiceClient<runtime::client::Client>,
+    pub(crate) store: Store,
+}
+
+/// What it gives.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Paid {
+    /// The payment that counts for the order.
+    pub payment_id: String,
+}
+
+/// Payload of the signal [`PAYMENT`].
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Reported {
+    /// The payment that counts for the order.
+    pub payment_id: String,
+}
+
+/// The scope of a checkout's payments.
+pub fn scope(saga: SagaId) -> String {
+    format!("{saga}.{}", Pay::NAME)
+}
+
+/// The checkout's own attempt. There is one: a declined order is refused, not asked again.
+pub fn own_attempt(saga: SagaId) -> String {
+    format!("{}.1", scope(saga))
+}
+
+impl Step for Pay {
+    type Input = Checkout;
+    type Output = Paid;
+    const NAME: &'static str = "pay";
+
+    async fn run(&self, context: &Context<'_, Checkout>) -> Outcome<Paid> {
+        match &context.input.payment {
+            Payment::Now(token) => self.charge(context, token).await,
+            Payment::Later => self.wait(context).await,
+        }
+    }
+
+    async fn undo(&self, context: &Context<'_, Checkout>) -> Undo {
+        let mut payments = self.payments.clone();
+        let request = CancelPaymentRequest { scope: scope(context.saga) };
+        let cancelled = match call(payments.cancel_payment(asking(request))).await {
+            Answer::Ok(cancelled) => cancelled.payments,
+            Answer::Refused { reason, .. } => return Undo::Retry { reason },
+            Answer::Unknown(reason) => return Undo::Retry { reason },
+        };
+        // A payment that was made elsewhere and reported before the turn goes back as well.
+        for Reported { payment_id } in context.signals(PAYMENT) {
+            if cancelled.iter().any(|payment| payment.payment_id == payment_id) {
+                continue;
+            }
+            let request = RefundRequest {
+                request_id: format!("{}.refund.{payment_id}", context.saga),
+                payment_id,
+                amount: None,
+            };
+            match call(payments.refund(asking(request))).await {
+                Answer::Ok(_) => {}
+                Answer::Refused { reason, .. } => return Undo::Retry { reason },
+                Answer::Unknown(reason) => return Undo::Retry { reason },
+            }
+        }
+        Undo::Done
+    }
+}
+
+impl Pay {
+    /// Charges under one id however often it is asked: payment-svc answers with the present state of that payment.
+    async fn charge(&self, context: &Context<'_, Checkout>, token: &str) -> Outcome<Paid> {
+        let order = context.input;
+        let payment_id = own_attempt(context.saga);
+        let request = ChargeRequest {
+            payment_id: payment_id.clone(),
+            scope: scope(context.saga),
+            reference: order.order_id.to_string(),
+            amount: Some(money::v1::Money {
+                currency: order.total.currency.0.clone(),
+                minor_units: order.total.amount.0,
+            }),
+            payment_token: token.to_owned(),
+        };
+        let mut payments = self.payments.clone();
+        match call(payments.charge(asking(request))).await {
+            Answer::Ok(payment) => match payment.state() {
+                payment::v1::payment::State::Captured => Outcome::Done(Paid { payment_id }),
+                payment::v1::payment::State::Processing => Outcome::Pending {
+                    ask_again_after: ask_again_after(context),
+                    progress: Progress::Processing,
+                },
+                state => Outcome::Park { reason: format!("a charge answered {state:?}") },
+            },
+            Answer::Refused { reason, metadata } => match reason.as_str() {
+                // A token that payment-svc cannot read is the customer's, not ours: like a card that is declined.
+                reason::PAYMENT_DECLINED | reason::PAYMENT_CANCELLED | reason::INVALID_FIELD => {
+                    Outcome::Abort { reason, detail: json!(metadata) }
+                }
+                _ => Outcome::Park { reason: format!("payment-svc refused a charge with {reason}") },
+            },
+            Answer::Unknown(reason) => Outcome::Retry { reason },
+        }
+    }
+
+    /// Waits for the report of a payment; asks payment-svc itself only at the deadline.
+    async fn wait(&self, context: &Context<'_, Checkout>) -> Outcome<Paid> {
+        if let Some(Reported { payment_id }) = context.signals(PAYMENT).next() {
+            return Outcome::Done(Paid { payment_id });
+        }
+        let until_deadline = context.deadline.and_then(|deadline| (deadline - context.now).to_std().ok());
+        if !context.last_ask {
+            let ask_again_after = until_deadline.unwrap_or(ASK_MAX).max(ASK_MIN);
+            return Outcome::Pending { ask_again_after, progress: Progress::Idle };
+        }
+        let mut payments = self.payments.clone();
+        let found =
+            match call(payments.list_payments(asking(ListPaymentsRequest { scope: scope(context.saga) })))
+                .await
+            {
+                Answer::Ok(found) => found.payments,
+                Answer::Refused { reason, .. } => return Outcome::Retry { reason },
+                Answer::Unknown(reason) => return Outcome::Retry { reason },
+            };
+        for payment in &found {
+            let paid_in_full = payment.state() == payment::v1::payment::State::Captured
+                && payment.amount.as_ref().is_some_and(|amount| {
+                    amount.currency == context.input.total.currency.0
+                        && amount.minor_units == context.input.total.amount.0
+                });
+            if paid_in_full {
+                // The order row is the referee between two payments; whichever it names counts.
+                return match self.store.count_payment(context.input.order_id, &payment.payment_id).await {
+                    Ok(payment_id) => Outcome::Done(Paid { payment_id }),
+                    Err(error) => Outcome::Retry { reason: error.to_string() },
+                };
+            }
+        }
+        let processing =
+            found.iter().any(|payment| payment.state() == payment::v1::payment::State::Processing);
+        let progress = if processing { Progress::Processing } else { Progress::Idle };
+        Outcome::Pending { ask_again_after: ASK_WHILE_PROCESSING, progress }
+    }
+}
+
+/// Asks soon at first and less often later: half of the time that has passed, within limits. The report of the
+/// payment wakes the saga earlier.
+fn ask_again_after(context: &Context<'_, Checkout>) -> Duration {
+    (context.age() / 2).clamp(ASK_MIN, ASK_MAX)
+}
+
+const ASK_MIN: Duration = Duration::from_millis(100);
+const ASK_MAX: Duration = Duration::from_secs(60);
+const ASK_WHILE_PROCESSING: Duration = Duration::from_secs(1);

@@ -1,0 +1,134 @@
+//! What a change of a checkout saga means for its order, and the order row's part of the transaction that records it.
+
+use futures::future::BoxFuture;
+use proto::reason;
+use saga::{Cause, Change, Event, SideRows, Step as _};
+use sqlx::PgConnection;
+
+use super::{
+    confirm::Confirm,
+    pay::{Paid, Pay},
+    reserve::Reserve,
+};
+use crate::{
+    order::{CancelReason, OrderEvent},
+    store,
+};
+
+/// One change of an order, as its saga recorded it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OrderChange {
+    /// What happened.
+    pub event: OrderEvent,
+    /// The payment that counts, if this named it.
+    pub payment_id: Option<String>,
+    /// The SKUs that stood in the way.
+    pub refused_skus: Vec<String>,
+}
+
+/// What these events of a saga mean for its order; nothing for most of them. `restarted`: stock was lost once, so a
+/// refused reserve means that the hold expired.
+pub fn changes(events: &[Event], restarted: bool) -> Vec<OrderChange> {
+    let plain = |event| OrderChange { event, payment_id: None, refused_skus: Vec::new() };
+    let change = |event: &Event| match event {
+        Event::StepDone { step, .. } if step == Reserve::NAME => Some(plain(OrderEvent::Held)),
+        Event::StepDone { step, output, .. } if step == Pay::NAME => Some(OrderChange {
+            payment_id: serde_json::from_value(output.clone()).ok().map(|paid: Paid| paid.payment_id),
+            ..plain(OrderEvent::Paid)
+        }),
+        Event::StepDone { step, .. } if step == Confirm::NAME => Some(plain(OrderEvent::Sold)),
+        Event::Turned { cause, .. } => Some(OrderChange {
+            refused_skus: refused_skus(cause),
+            ..plain(OrderEvent::Turned(cancel_reason(cause, restarted)))
+        }),
+        Event::Undone => Some(plain(OrderEvent::Undone)),
+        _ => None,
+    };
+    events.iter().filter_map(change).collect()
+}
+
+fn cancel_reason(cause: &Cause, restarted: bool) -> CancelReason {
+    match cause {
+        Cause::Deadline => CancelReason::PaymentExpired,
+        Cause::Cancelled { payload } => payload
+            .get("reason")
+            .and_then(|reason| CancelReason::parse(reason.as_str()?))
+            .unwrap_or(CancelReason::Operator),
+        Cause::Exhausted { .. } => CancelReason::Unavailable,
+        Cause::Refused { step, .. } if step == Pay::NAME => CancelReason::PaymentDeclined,
+        Cause::Refused { step, reason, .. } if step == Reserve::NAME && !restarted => match reason.as_str() {
+            reason::INSUFFICIENT_STOCK => CancelReason::InsufficientStock,
+            reason::LIMIT_EXCEEDED => CancelReason::LimitExceeded,
+            reason::UNKNOWN_SKU => CancelReason::UnknownSku,
+            _ => CancelReason::ReservationExpired,
+        },
+        Cause::Refused { .. } => CancelReason::ReservationExpired,
+    }
+}
+
+/// The participant names SKUs in one string, separated by commas; a list that was too long for an error ends in "…".
+fn refused_skus(cause: &Cause) -> Vec<String> {
+    let Cause::Refused { detail, .. } = cause else { return Vec::new() };
+    let names = detail.get("skus").and_then(|skus| skus.as_str()).unwrap_or_default();
+    names.split(',').filter(|sku| !sku.is_empty() && !sku.ends_with('…')).map(str::to_owned).collect()
+}
+
+/// Moves the order rows of changed checkouts.
+pub struct OrderRows;
+
+impl SideRows for OrderRows {
+    fn write<'c>(
+        &'c self,
+        connection: &'c mut PgConnection,
+        recorded: &'c [Change<'c>],
+    ) -> BoxFuture<'c, Result<(), sqlx::Error>> {
+        Box::pin(async move {
+            for change in recorded {
+                let restarted = change.state.steps.get(Reserve::NAME).is_some_and(|step| step.restarts > 0);
+                let changes = changes(change.events, restarted);
+                if !changes.is_empty() {
+                    store::apply_changes(connection, change.saga, &changes).await?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_its_skus() {
+        let detail = json!({ "skus": "85049E,22138" });
+        let cause = Cause::Refused { step: "reserve".into(), reason: "INSUFFICIENT_STOCK".into(), detail };
+        let changes = changes(&[Event::Turned { cause, span: None }, Event::Undone], false);
+        assert_eq!(changes[0].event, OrderEvent::Turned(CancelReason::InsufficientStock));
+        assert_eq!(changes[0].refused_skus, ["85049E", "22138"]);
+        assert_eq!(changes[1].event, OrderEvent::Undone);
+    }
+
+    #[test]
+    fn a_list_that_was_cut_names_only_whole_skus() {
+        let detail = json!({ "skus": "A,B,22…" });
+        let cause = Cause::Refused { step: "reserve".into(), reason: "UNKNOWN_SKU".into(), detail };
+        assert_eq!(refused_skus(&cause), ["A", "B"]);
+    }
+
+    #[test]
+    fn stock_that_was_lost_after_payment_is_an_expired_hold() {
+        let cause =
+            Cause::Refused { step: "reserve".into(), reason: "INSUFFICIENT_STOCK".into(), detail: json!({}) };
+        assert_eq!(cancel_reason(&cause, true), CancelReason::ReservationExpired);
+        assert_eq!(cancel_reason(&cause, false), CancelReason::InsufficientStock);
+    }
+
+    #[test]
+    fn waiting_changes_no_order() {
+        let events = [Event::PivotBegun { step: "confirm".into() }, Event::Completed];
+        assert_eq!(changes(&events, false), []);
+    }
+}

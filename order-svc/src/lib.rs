@@ -1,0 +1,138 @@
+//! order-svc: orders, the checkout saga that carries each, and the timeout compensator.
+//!
+//! It touches stock and money only through gRPC. Layers: `main → lib → grpc → wire → order`; use cases are verbs
+//! (`place_order.rs`), sagas have a folder each (`checkout`), SQL is in `store`.
+
+pub mod cancel_order;
+pub mod checkout;
+pub mod config;
+pub mod grpc;
+pub mod order;
+pub mod peers;
+pub mod place_order;
+pub mod refund;
+pub mod report_payment;
+pub mod store;
+pub mod watch_order;
+pub mod wire;
+
+use std::time::Duration;
+
+use proto::orders::v1::order_service_server::OrderServiceServer;
+use runtime::{client::ConnectError, server::ServeError as ServerError};
+use saga::{Engine, EngineConfig, JournalError};
+use sqlx::{
+    PgPool,
+    postgres::{PgConnectOptions, PgPoolOptions},
+};
+use tokio::{net::TcpListener, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+pub use self::config::Config;
+use self::{
+    grpc::OrderApi,
+    peers::Peers,
+    store::{Store, StoreError},
+};
+
+/// order-svc could not start, or ended with an error.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The address of a peer cannot be used.
+    #[error(transparent)]
+    Peer(#[from] ConnectError),
+    /// The database cannot be used.
+    #[error("the database cannot be used")]
+    Database(#[from] sqlx::Error),
+    /// The order store cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The saga journal cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The server failed.
+    #[error(transparent)]
+    Server(#[from] ServerError),
+}
+
+/// Serves until `shutdown`: then drains, and leaves unfinished sagas to whoever comes next.
+pub async fn serve(
+    config: Config,
+    listener: TcpListener,
+    shutdown: CancellationToken,
+) -> Result<(), ServeError> {
+    let peers = Peers::connect(&config.inventory_url, &config.payment_url)?;
+    let pool = connect(&config).await?;
+    saga::migrate(&pool).await?;
+    let store = Store::open(pool.clone()).await?;
+
+    let address = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
+    let worker = config.saga.worker.clone().unwrap_or(address);
+    let engine_config = EngineConfig {
+        lease: Duration::from_millis(config.saga.lease_ms),
+        heartbeat: Duration::from_millis(config.saga.heartbeat_ms),
+        ..EngineConfig::named(worker)
+    };
+    let definitions =
+        [checkout::definition(&peers, &store, config.payment_grace()), refund::definition(&peers)];
+    let engine = Engine::start(pool, engine_config, definitions).await?;
+
+    let api = OrderApi {
+        store: store.clone(),
+        engine: engine.clone(),
+        expire_after_default: Duration::from_millis(config.expire_after_ms),
+        hold_beyond_deadline: config.hold_beyond_deadline(),
+    };
+    let server = runtime::server::Server::new(listener)
+        .service(OrderServiceServer::new(api))
+        .reflection(proto::DESCRIPTOR_SET)
+        .readiness(move || {
+            let store = store.clone();
+            async move { store.answers().await }
+        })
+        .drain(config.listen.drain());
+    // A worker that was replaced by a newer process of its name must not go on answering.
+    let replaced = {
+        let (engine, shutdown) = (engine.clone(), shutdown.clone());
+        tokio::spawn(async move {
+            engine.stopped().await;
+            shutdown.cancel();
+        })
+    };
+    let served = server.serve(shutdown).await;
+    let stopped = engine.stop(config.listen.drain()).await;
+    replaced.abort();
+    served?;
+    Ok(stopped?)
+}
+
+/// Connects, and waits a while for a database that comes up after this service.
+async fn connect(config: &Config) -> Result<PgPool, sqlx::Error> {
+    let options: PgConnectOptions = config.database_url.expose().parse()?;
+    let options = options.application_name("order-svc").options([
+        // A killed client's locks must not outlive it for long, and nothing may hold a row for ever.
+        ("client_connection_check_interval", "500ms"),
+        ("lock_timeout", "5s"),
+        ("statement_timeout", "10s"),
+        ("idle_in_transaction_session_timeout", "10s"),
+    ]);
+    let end = Instant::now() + CONNECT_PATIENCE;
+    loop {
+        let pool = PgPoolOptions::new()
+            .max_connections(config.database_connections)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .connect_with(options.clone())
+            .await;
+        match pool {
+            Err(error) if Instant::now() < end => {
+                tracing::warn!(%error, "the database does not answer yet");
+                tokio::time::sleep(CONNECT_PAUSE).await;
+            }
+            connected => return connected,
+        }
+    }
+}
+
+const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
+const CONNECT_PAUSE: Duration = Duration::from_millis(500);
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);

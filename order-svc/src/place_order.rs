@@ -1,0 +1,185 @@
+//! Places an order: the order row and its saga in one transaction, once per request id.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use saga::{Engine, SagaId, Standing, Start, StartError};
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use crate::{
+    checkout::{self, Checkout},
+    order::{OrderId, Payment, Placement},
+    store::{NewOrder, Order, Store, StoreError},
+};
+
+/// An order could not be placed or awaited.
+#[derive(Debug, thiserror::Error)]
+pub enum PlaceError {
+    /// The request id belongs to an order that was asked for with another body.
+    #[error("the request id was used before with another body")]
+    RequestIdReused,
+    /// Too many orders are under way; nothing was begun.
+    #[error("too many orders are under way")]
+    Overloaded,
+    /// The store failed: ask again with the same request id.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The journal failed: ask again with the same request id.
+    #[error(transparent)]
+    Journal(#[from] saga::JournalError),
+}
+
+/// Places the order, or finds the one that this request id placed; then waits until it rests, at most `patience`.
+pub async fn place_order(
+    store: &Store,
+    engine: &Engine,
+    placement: &Placement,
+    hold_beyond_deadline: Duration,
+    patience: Duration,
+    traceparent: Option<String>,
+) -> Result<Order, PlaceError> {
+    let fingerprint = fingerprint(placement);
+    let order_id = OrderId(Uuid::now_v7());
+    let saga = SagaId::generate();
+    let new = NewOrder { order_id, saga, placement, fingerprint, traceparent: traceparent.as_deref() };
+
+    let mut transaction = store.begin().await?;
+    if !store.insert(&mut transaction, &new).await? {
+        transaction.rollback().await.map_err(StoreError::from)?;
+        return repeated(store, engine, placement, fingerprint, patience).await;
+    }
+    let start = Start {
+        saga,
+        input: Checkout {
+            order_id,
+            customer_id: placement.customer_id.0.clone(),
+            units: placement.units_per_sku(),
+            total: placement.total.clone(),
+            payment: placement.payment.clone(),
+            hold_beyond_deadline_ms: u64::try_from(hold_beyond_deadline.as_millis()).unwrap_or(u64::MAX),
+        },
+        patience: Some(placement.expire_after),
+        attributes: BTreeMap::from([("order.id".to_owned(), order_id.to_string())]),
+        traceparent,
+    };
+    let started = match engine.start_in(&mut transaction, checkout::KIND, &start).await {
+        Ok(started) => started,
+        Err(StartError::Overloaded(_)) => return Err(PlaceError::Overloaded),
+        Err(StartError::Journal(error)) => return Err(error.into()),
+        Err(unknown @ StartError::UnknownKind(_)) => {
+            unreachable!("the engine was given its definitions: {unknown}")
+        }
+    };
+    // A lost answer to the commit is an unknown outcome: the caller repeats, and finds the order or places it.
+    transaction.commit().await.map_err(StoreError::from)?;
+    started.run();
+    rested(store, engine, order_id, saga, patience).await
+}
+
+async fn repeated(
+    store: &Store,
+    engine: &Engine,
+    placement: &Placement,
+    fingerprint: [u8; 32],
+    patience: Duration,
+) -> Result<Order, PlaceError> {
+    let found = store.placed_with(&placement.request_id.0).await?;
+    // The insert met a row, and order rows are never deleted.
+    let (order, recorded) = found.ok_or(StoreError::Database(sqlx::Error::RowNotFound))?;
+    if recorded != fingerprint {
+        return Err(PlaceError::RequestIdReused);
+    }
+    if order.standing.is_final() {
+        return Ok(order);
+    }
+    rested(store, engine, order.order_id, order.saga, patience).await
+}
+
+/// Waits until nothing moves the order by itself, or patience ends; then reads it.
+pub(crate) async fn rested(
+    store: &Store,
+    engine: &Engine,
+    order: OrderId,
+    saga: SagaId,
+    patience: Duration,
+) -> Result<Order, PlaceError> {
+    engine.wait_for(saga, patience, |standing: &Standing| standing.at_rest).await?;
+    let order = store.order(order).await?;
+    Ok(order.ok_or(StoreError::Database(sqlx::Error::RowNotFound))?)
+}
+
+/// What the request means: lines of one SKU and price merged, sorted; no time, no attempt.
+fn fingerprint(placement: &Placement) -> [u8; 32] {
+    let mut units: BTreeMap<(&str, i64), i64> = BTreeMap::new();
+    for line in &placement.lines {
+        *units.entry((&line.sku.0, line.unit_price.0)).or_default() += line.quantity.0;
+    }
+    let mut hash = Sha256::new();
+    let mut part = |text: &str| {
+        // Lengths keep neighbours apart: "ab" + "c" is not "a" + "bc".
+        hash.update(u64::try_from(text.len()).unwrap_or(u64::MAX).to_be_bytes());
+        hash.update(text.as_bytes());
+    };
+    part(&placement.customer_id.0);
+    part(&placement.total.currency.0);
+    match &placement.payment {
+        Payment::Now(token) => {
+            part("now");
+            part(token);
+        }
+        Payment::Later => part("later"),
+    }
+    part(&placement.expire_after.as_millis().to_string());
+    for ((sku, price), quantity) in units {
+        part(sku);
+        part(&price.to_string());
+        part(&quantity.to_string());
+    }
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::order::{CallerId, Currency, Line, MinorUnits, Money, Quantity, Sku};
+
+    fn placement(lines: &[(&str, i64, i64)]) -> Placement {
+        let line = |&(sku, quantity, price): &(&str, i64, i64)| Line {
+            sku: Sku(sku.into()),
+            quantity: Quantity(quantity),
+            unit_price: MinorUnits(price),
+        };
+        Placement {
+            request_id: CallerId("r".into()),
+            customer_id: CallerId(String::new()),
+            lines: lines.iter().map(line).collect(),
+            total: Money { currency: Currency("GBP".into()), amount: MinorUnits(1) },
+            payment: Payment::Later,
+            expire_after: Duration::from_secs(60),
+        }
+    }
+
+    #[test]
+    fn order_of_lines_and_their_split_mean_the_same() {
+        let one = fingerprint(&placement(&[("A", 3, 10), ("B", 1, 5)]));
+        assert_eq!(one, fingerprint(&placement(&[("B", 1, 5), ("A", 1, 10), ("A", 2, 10)])));
+        assert_ne!(one, fingerprint(&placement(&[("A", 3, 11), ("B", 1, 5)])));
+        assert_ne!(one, fingerprint(&placement(&[("A", 1, 10), ("B", 3, 5)])));
+    }
+
+    #[test]
+    fn every_part_of_the_request_counts() {
+        let base = placement(&[("A", 1, 10)]);
+        let changes: [fn(&mut Placement); 4] = [
+            |placement| placement.customer_id.0.push('c'),
+            |placement| placement.payment = Payment::Now("t".into()),
+            |placement| placement.expire_after += Duration::from_millis(1),
+            |placement| placement.total.currency.0 = "EUR".into(),
+        ];
+        for change in changes {
+            let mut other = base.clone();
+            change(&mut other);
+            assert_ne!(fingerprint(&base), fingerprint(&other), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Takes a report of a payment: it counts for its order, was known already, or is exceptional. Money that counts for
+//! no order is given back by a saga that starts in the same transaction.
+
+use std::collections::BTreeMap;
+
+use saga::{Engine, SagaId, Start, StartError};
+use serde_json::json;
+
+use crate::{
+    checkout::{
+        PAYMENT,
+        pay::{Reported, own_attempt},
+    },
+    order::OrderId,
+    refund::{self, Exceptional},
+    store::{Locked, Report, Store, StoreError},
+};
+
+/// What happened to a payment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReportKind {
+    /// The money was captured.
+    Captured,
+    /// The provider declined.
+    Declined,
+}
+
+/// A valid report.
+#[derive(Debug)]
+pub struct PaymentReport {
+    /// The order it is for.
+    pub order_id: OrderId,
+    /// The payment at payment-svc.
+    pub payment_id: String,
+    /// What happened.
+    pub kind: ReportKind,
+    /// To how much.
+    pub currency: String,
+    /// To how much.
+    pub amount_minor: i64,
+    /// The provider's id of the event.
+    pub provider_event_id: String,
+}
+
+/// What was made of a report.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disposition {
+    /// It moves the order.
+    Applied,
+    /// It was known.
+    Duplicate,
+    /// The money is given back.
+    Exceptional,
+}
+
+/// A report could not be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// No order has this id; it may not be committed yet.
+    #[error("there is no such order")]
+    UnknownOrder,
+    /// Too much is under way; nothing was recorded.
+    #[error("too much is under way")]
+    Overloaded,
+    /// The store failed: report again.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The journal failed: report again.
+    #[error(transparent)]
+    Journal(#[from] saga::JournalError),
+}
+
+/// Takes a report, once.
+pub async fn report_payment(
+    store: &Store,
+    engine: &Engine,
+    report: &PaymentReport,
+) -> Result<Disposition, ReportError> {
+    let mut transaction = store.begin().await?;
+    // Under the order's row lock: the turn of its saga and other payments wait for this, or this for them.
+    let order = store.lock(&mut transaction, report.order_id).await?.ok_or(ReportError::UnknownOrder)?;
+    let verdict = judge(&order, report);
+    let (kind, disposition) = match (report.kind, &verdict) {
+        (ReportKind::Declined, _) => ("DECLINED", "APPLIED"),
+        (ReportKind::Captured, Verdict::Exceptional(_)) => ("CAPTURED", "EXCEPTIONAL"),
+        (ReportKind::Captured, _) => ("CAPTURED", "APPLIED"),
+    };
+    let row = Report {
+        order: report.order_id,
+        payment_id: &report.payment_id,
+        kind,
+        currency: &report.currency,
+        amount_minor: report.amount_minor,
+        provider_event_id: &report.provider_event_id,
+        disposition,
+    };
+    if !store.record_report(&mut transaction, &row).await? {
+        return Ok(Disposition::Duplicate);
+    }
+    let mut refund = None;
+    match verdict {
+        Verdict::Known => {}
+        Verdict::Declined => {
+            let payload = json!({ "payment_id": report.payment_id });
+            let key = format!("declined.{}", report.payment_id);
+            engine.send(&mut transaction, order.saga, &key, DECLINED, &payload).await?;
+        }
+        Verdict::Counts => {
+            store.set_payment(&mut transaction, report.order_id, &report.payment_id).await?;
+            let payload = json!(Reported { payment_id: report.payment_id.clone() });
+            let key = format!("{PAYMENT}.{}", report.payment_id);
+            engine.send(&mut transaction, order.saga, &key, PAYMENT, &payload).await?;
+        }
+        Verdict::Exceptional(reason) => {
+            let saga = SagaId::generate();
+            if store.record_exceptional(&mut transaction, &row, reason, saga).await? {
+                refund = Some(start_refund(engine, &mut transaction, report, &order, saga).await?);
+                tracing::warn!(
+                    order.id = %report.order_id, payment.id = report.payment_id, reason,
+                    "an exceptional payment is given back"
+                );
+            }
+        }
+    }
+    transaction.commit().await.map_err(StoreError::from)?;
+    engine.nudge(order.saga);
+    if let Some(refund) = refund {
+        refund.run();
+    }
+    Ok(match verdict {
+        Verdict::Known => Disposition::Duplicate,
+        Verdict::Counts | Verdict::Declined => Disposition::Applied,
+        Verdict::Exceptional(_) => Disposition::Exceptional,
+    })
+}
+
+/// The signal that the order's own charge was declined; it only wakes the saga, which asks payment-svc.
+const DECLINED: &str = "payment_declined";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    /// This payment counts already.
+    Known,
+    /// The charge failed; the order may be told.
+    Declined,
+    /// From now on this payment counts.
+    Counts,
+    /// It pays for nothing, for this reason.
+    Exceptional(&'static str),
+}
+
+fn judge(order: &Locked, report: &PaymentReport) -> Verdict {
+    let counts = order.payment_id.as_deref();
+    if report.kind == ReportKind::Declined {
+        return Verdict::Declined;
+    }
+    if counts == Some(report.payment_id.as_str()) {
+        return Verdict::Known;
+    }
+    if report.currency != order.currency || report.amount_minor != order.total_minor {
+        return Verdict::Exceptional("WRONG_AMOUNT");
+    }
+    if counts.is_some() {
+        return Verdict::Exceptional("TWICE");
+    }
+    if !order.standing.takes_payment() {
+        return Verdict::Exceptional("LATE");
+    }
+    // An order that charges a token itself is paid by that charge; any other money comes beside it.
+    if order.pays_itself && report.payment_id != own_attempt(order.saga) {
+        return Verdict::Exceptional("TWICE");
+    }
+    Verdict::Counts
+}
+
+async fn start_refund(
+    engine: &Engine,
+    connection: &mut sqlx::PgConnection,
+    report: &PaymentReport,
+    order: &Locked,
+    saga: SagaId,
+) -> Result<saga::Started, ReportError> {
+    let start = Start {
+        saga,
+        input: Exceptional { order_id: report.order_id, payment_id: report.payment_id.clone() },
+        patience: None,
+        attributes: BTreeMap::from([("order.id".to_owned(), report.order_id.to_string())]),
+        // The order's own trace tells this too.
+        traceparent: order.traceparent.clone(),
+    };
+    match engine.start_in(connection, refund::KIND, &start).await {
+        Ok(started) => Ok(started),
+        Err(StartError::Overloaded(_)) => Err(ReportError::Overloaded),
+        Err(StartError::Journal(error)) => Err(error.into()),
+        Err(unknown @ StartError::UnknownKind(_)) => {
+            unreachable!("the engine was given its definitions: {unknown}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::order::{CancelReason, OrderEvent, Standing};
+
+    fn order() -> Locked {
+        Locked {
+            standing: Standing::NEW.after(OrderEvent::Held).unwrap(),
+            saga: SagaId(Uuid::nil()),
+            currency: "GBP".into(),
+            total_minor: 100,
+            payment_id: None,
+            pays_itself: false,
+            traceparent: None,
+        }
+    }
+
+    fn report() -> PaymentReport {
+        PaymentReport {
+            order_id: OrderId(Uuid::nil()),
+            payment_id: "p".into(),
+            kind: ReportKind::Captured,
+            currency: "GBP".into(),
+            amount_minor: 100,
+            provider_event_id: "e".into(),
+        }
+    }
+
+    #[test]
+    fn the_right_money_in_time_counts() {
+        assert_eq!(judge(&order(), &report()), Verdict::Counts);
+    }
+
+    #[test]
+    fn wrong_money_never_counts() {
+        let changes: [fn(&mut PaymentReport); 3] = [
+            |report| report.amount_minor = 99,
+            |report| report.amount_minor = 101,
+            |report| report.currency = "EUR".into(),
+        ];
+        for change in changes {
+            let mut wrong = report();
+            change(&mut wrong);
+            assert_eq!(judge(&order(), &wrong), Verdict::Exceptional("WRONG_AMOUNT"), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_second_payment_is_one_too_many_and_the_first_is_known() {
+        let paid = Locked { payment_id: Some("first".into()), ..order() };
+        assert_eq!(judge(&paid, &report()), Verdict::Exceptional("TWICE"));
+        let known = Locked { payment_id: Some("p".into()), ..order() };
+        assert_eq!(judge(&known, &report()), Verdict::Known);
+    }
+
+    #[test]
+    fn money_after_the_turn_is_late() {
+        let mut closing = order();
+        closing.standing = closing.standing.after(OrderEvent::Turned(CancelReason::PaymentExpired)).unwrap();
+        assert_eq!(judge(&closing, &report()), Verdict::Exceptional("LATE"));
+    }
+
+    #[test]
+    fn an_order_that_charges_itself_takes_only_its_own_charge() {
+        let own = Locked { pays_itself: true, ..order() };
+        assert_eq!(judge(&own, &report()), Verdict::Exceptional("TWICE"));
+        let charged = PaymentReport { payment_id: own_attempt(own.saga), ..report() };
+        assert_eq!(judge(&own, &charged), Verdict::Counts);
+    }
+}

@@ -1,0 +1,277 @@
+//! Orders in Postgres. All SQL of this crate is in `store/sql.rs`; every write that matters is conditional.
+
+use saga::SagaId;
+use sqlx::{PgConnection, PgPool, postgres::PgRow};
+use uuid::Uuid;
+
+use crate::{
+    checkout::progress::OrderChange,
+    order::{CancelReason, OrderId, OrderState, Placement, Standing},
+};
+
+mod row;
+mod sql;
+
+pub use self::row::{Order, Version};
+
+/// The store failed, or holds what cannot be.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The database failed or did not answer: what was asked may have happened.
+    #[error("the order store failed")]
+    Database(#[from] sqlx::Error),
+    /// The schema could not be brought up to date.
+    #[error("the order store's schema could not be migrated")]
+    Migrate(#[from] sqlx::migrate::MigrateError),
+}
+
+/// What ListOrders looks for; empty fields match everything.
+#[derive(Debug, Default)]
+pub struct Filter {
+    /// Only orders of this customer.
+    pub customer_id: Option<String>,
+    /// Only the order placed with this request id.
+    pub request_id: Option<String>,
+    /// Only orders in this state.
+    pub state: Option<OrderState>,
+    /// Only orders cancelled for this reason.
+    pub cancel_reason: Option<CancelReason>,
+    /// Only orders older than this one.
+    pub before: Option<OrderId>,
+    /// At most so many.
+    pub limit: i64,
+}
+
+/// An order row, locked for a report of a payment.
+pub struct Locked {
+    /// Where it stands.
+    pub standing: Standing,
+    /// The saga that carries it.
+    pub saga: SagaId,
+    /// What is to be paid.
+    pub currency: String,
+    /// What is to be paid.
+    pub total_minor: i64,
+    /// The payment that counts, if one does.
+    pub payment_id: Option<String>,
+    /// Whether the order pays by its own charge.
+    pub pays_itself: bool,
+    /// Trace context of the order.
+    pub traceparent: Option<String>,
+}
+
+/// The orders of one database. Cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    pool: PgPool,
+}
+
+impl Store {
+    /// Brings schema `orders` up to date.
+    pub async fn open(pool: PgPool) -> Result<Self, StoreError> {
+        let mut migrator = sqlx::migrate!();
+        migrator.create_schema("orders");
+        migrator.dangerous_set_table_name("orders.migrations");
+        migrator.run(&pool).await?;
+        Ok(Self { pool })
+    }
+
+    /// Begins a transaction.
+    pub async fn begin(&self) -> Result<sqlx::Transaction<'static, sqlx::Postgres>, StoreError> {
+        Ok(self.pool.begin().await?)
+    }
+
+    /// Whether the database answers.
+    pub async fn answers(&self) -> bool {
+        sqlx::query(sql::PING).execute(&self.pool).await.is_ok()
+    }
+
+    /// Writes a new order. `false`: its request id was used before.
+    pub async fn insert(
+        &self,
+        connection: &mut PgConnection,
+        new: &NewOrder<'_>,
+    ) -> Result<bool, StoreError> {
+        let placement = new.placement;
+        let token = match &placement.payment {
+            crate::order::Payment::Now(token) => Some(token.as_str()),
+            crate::order::Payment::Later => None,
+        };
+        let patience_ms = i64::try_from(placement.expire_after.as_millis()).unwrap_or(i64::MAX);
+        let done = sqlx::query(sql::INSERT)
+            .bind(new.order_id.0)
+            .bind(&placement.request_id.0)
+            .bind(&new.fingerprint[..])
+            .bind(new.saga.0)
+            .bind(&placement.customer_id.0)
+            .bind(placement.lines.iter().map(|line| line.sku.0.as_str()).collect::<Vec<_>>())
+            .bind(placement.lines.iter().map(|line| line.quantity.0).collect::<Vec<_>>())
+            .bind(placement.lines.iter().map(|line| line.unit_price.0).collect::<Vec<_>>())
+            .bind(&placement.total.currency.0)
+            .bind(placement.total.amount.0)
+            .bind(token)
+            .bind(new.traceparent)
+            .bind(patience_ms)
+            .execute(connection)
+            .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// The order with this id.
+    pub async fn order(&self, order: OrderId) -> Result<Option<Order>, StoreError> {
+        read(sqlx::query(sql::ORDER).bind(order.0).fetch_optional(&self.pool).await?)
+    }
+
+    /// The order placed with this request id, and the fingerprint of what it asked for.
+    pub async fn placed_with(&self, request_id: &str) -> Result<Option<(Order, Vec<u8>)>, StoreError> {
+        let row = sqlx::query(sql::PLACED_WITH).bind(request_id).fetch_optional(&self.pool).await?;
+        let Some(row) = row else { return Ok(None) };
+        let fingerprint = sqlx::Row::try_get(&row, "fingerprint")?;
+        Ok(Some((Order::read(&row)?, fingerprint)))
+    }
+
+    /// Orders, newest first.
+    pub async fn list(&self, filter: &Filter) -> Result<Vec<Order>, StoreError> {
+        let rows = sqlx::query(sql::LIST)
+            .bind(filter.customer_id.as_deref())
+            .bind(filter.request_id.as_deref())
+            .bind(filter.state.map(OrderState::as_str))
+            .bind(filter.cancel_reason.map(CancelReason::as_str))
+            .bind(filter.before.map(|order| order.0))
+            .bind(filter.limit)
+            .fetch_all(&self.pool)
+            .await?;
+        Ok(rows.iter().map(Order::read).collect::<Result<_, _>>()?)
+    }
+
+    /// Lets a payment count for the order unless another one does; gives the one that counts.
+    pub async fn count_payment(&self, order: OrderId, payment_id: &str) -> Result<String, StoreError> {
+        let row =
+            sqlx::query(sql::COUNT_PAYMENT).bind(order.0).bind(payment_id).fetch_one(&self.pool).await?;
+        Ok(sqlx::Row::try_get(&row, "payment_id")?)
+    }
+
+    /// Locks an order for a report of a payment.
+    pub async fn lock(
+        &self,
+        connection: &mut PgConnection,
+        order: OrderId,
+    ) -> Result<Option<Locked>, StoreError> {
+        let row = sqlx::query(sql::LOCK).bind(order.0).fetch_optional(connection).await?;
+        Ok(row.as_ref().map(row::locked).transpose()?)
+    }
+
+    /// Records a report. `false`: this payment's kind was reported before.
+    pub async fn record_report(
+        &self,
+        connection: &mut PgConnection,
+        report: &Report<'_>,
+    ) -> Result<bool, StoreError> {
+        let done = sqlx::query(sql::RECORD_REPORT)
+            .bind(report.payment_id)
+            .bind(report.kind)
+            .bind(report.order.0)
+            .bind(report.currency)
+            .bind(report.amount_minor)
+            .bind(report.provider_event_id)
+            .bind(report.disposition)
+            .execute(connection)
+            .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// Lets a reported payment count for an order that is locked.
+    pub async fn set_payment(
+        &self,
+        connection: &mut PgConnection,
+        order: OrderId,
+        payment_id: &str,
+    ) -> Result<(), StoreError> {
+        sqlx::query(sql::SET_PAYMENT).bind(order.0).bind(payment_id).execute(connection).await?;
+        Ok(())
+    }
+
+    /// Records money that pays for no order. `false`: it was recorded before.
+    pub async fn record_exceptional(
+        &self,
+        connection: &mut PgConnection,
+        report: &Report<'_>,
+        reason: &str,
+        saga: SagaId,
+    ) -> Result<bool, StoreError> {
+        let done = sqlx::query(sql::RECORD_EXCEPTIONAL)
+            .bind(report.payment_id)
+            .bind(report.order.0)
+            .bind(report.currency)
+            .bind(report.amount_minor)
+            .bind(reason)
+            .bind(saga.0)
+            .execute(connection)
+            .await?;
+        Ok(done.rows_affected() == 1)
+    }
+}
+
+/// An order to write.
+pub struct NewOrder<'a> {
+    /// Its id.
+    pub order_id: OrderId,
+    /// The saga that carries it.
+    pub saga: SagaId,
+    /// What was asked for.
+    pub placement: &'a Placement,
+    /// SHA-256 of it.
+    pub fingerprint: [u8; 32],
+    /// Trace context of the call.
+    pub traceparent: Option<&'a str>,
+}
+
+/// A report to record.
+pub struct Report<'a> {
+    /// The order it is for.
+    pub order: OrderId,
+    /// The payment it is about.
+    pub payment_id: &'a str,
+    /// CAPTURED or DECLINED.
+    pub kind: &'static str,
+    /// What the amount is in.
+    pub currency: &'a str,
+    /// The amount.
+    pub amount_minor: i64,
+    /// The provider's id of the event.
+    pub provider_event_id: &'a str,
+    /// APPLIED or EXCEPTIONAL.
+    pub disposition: &'static str,
+}
+
+/// Moves the order of a saga, in the transaction that records the saga's change.
+pub(crate) async fn apply_changes(
+    connection: &mut PgConnection,
+    saga: SagaId,
+    changes: &[OrderChange],
+) -> Result<(), sqlx::Error> {
+    let row = sqlx::query(sql::LOCK_BY_SAGA).bind(saga.0).fetch_one(&mut *connection).await?;
+    let (order, version, mut standing): (Uuid, Version, Standing) = row::standing_of(&row)?;
+    let (mut payment_id, mut refused_skus) = (None, Vec::new());
+    for change in changes {
+        standing = standing.after(change.event).map_err(|illegal| sqlx::Error::Decode(Box::new(illegal)))?;
+        payment_id = change.payment_id.as_deref().or(payment_id);
+        refused_skus.extend_from_slice(&change.refused_skus);
+    }
+    let done = sqlx::query(sql::MOVE)
+        .bind(order)
+        .bind(version.0)
+        .bind(standing.state.as_str())
+        .bind(standing.cancel_reason.map(CancelReason::as_str))
+        .bind(standing.payment.as_str())
+        .bind(payment_id)
+        .bind(&refused_skus)
+        .execute(connection)
+        .await?;
+    // The row is locked, so nobody can have moved it in between.
+    if done.rows_affected() == 1 { Ok(()) } else { Err(sqlx::Error::RowNotFound) }
+}
+
+fn read(row: Option<PgRow>) -> Result<Option<Order>, StoreError> {
+    Ok(row.as_ref().map(Order::read).transpose()?)
+}

@@ -1,0 +1,65 @@
+//! Every statement on orders, each named by its constant.
+
+pub(super) const PING: &str = "SELECT 1";
+
+/// Zero rows: the request id was used before.
+pub(super) const INSERT: &str = "
+INSERT INTO orders.orders
+    (order_id, request_id, fingerprint, saga_id, customer_id, skus, quantities, prices_minor, currency, total_minor,
+     payment_token, state, payment_state, traceparent, expires_at)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'PENDING', 'PENDING', $12,
+        clock_timestamp() + $13 * interval '1 millisecond')
+ON CONFLICT (request_id) DO NOTHING";
+
+pub(super) const ORDER: &str = "
+SELECT * FROM orders.orders WHERE order_id = $1";
+
+pub(super) const PLACED_WITH: &str = "
+SELECT * FROM orders.orders WHERE request_id = $1";
+
+/// Newest first: ids of version 7 are ordered by time.
+pub(super) const LIST: &str = "
+SELECT * FROM orders.orders
+WHERE ($1::text IS NULL OR customer_id = $1)
+  AND ($2::text IS NULL OR request_id = $2)
+  AND ($3::text IS NULL OR state = $3)
+  AND ($4::text IS NULL OR (state = 'CANCELLED' AND cancel_reason = $4))
+  AND ($5::uuid IS NULL OR order_id < $5)
+ORDER BY order_id DESC LIMIT $6";
+
+/// The first payment to get here counts.
+pub(super) const COUNT_PAYMENT: &str = "
+UPDATE orders.orders SET payment_id = coalesce(payment_id, $2) WHERE order_id = $1 RETURNING payment_id";
+
+pub(super) const LOCK: &str = "
+SELECT state, cancel_reason, payment_state, saga_id, currency, total_minor, payment_id,
+       payment_token IS NOT NULL AS pays_itself, traceparent
+FROM orders.orders WHERE order_id = $1 FOR UPDATE";
+
+/// Zero rows: reported before.
+pub(super) const RECORD_REPORT: &str = "
+INSERT INTO orders.payment_reports
+    (payment_id, kind, order_id, currency, amount_minor, provider_event_id, disposition)
+VALUES ($1, $2, $3, $4, $5, $6, $7)
+ON CONFLICT (payment_id, kind) DO NOTHING";
+
+/// The caller holds the row's lock and has seen that no payment counts.
+pub(super) const SET_PAYMENT: &str = "
+UPDATE orders.orders SET payment_id = $2, updated_at = clock_timestamp(), version = version + 1
+WHERE order_id = $1 AND payment_id IS NULL";
+
+/// Zero rows: recorded before.
+pub(super) const RECORD_EXCEPTIONAL: &str = "
+INSERT INTO orders.exceptional_payments (payment_id, order_id, currency, amount_minor, reason, saga_id)
+VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT (payment_id) DO NOTHING";
+
+pub(super) const LOCK_BY_SAGA: &str = "
+SELECT order_id, version, state, cancel_reason, payment_state FROM orders.orders WHERE saga_id = $1 FOR UPDATE";
+
+/// In the transaction that records the saga's change.
+pub(super) const MOVE: &str = "
+UPDATE orders.orders
+SET state = $3, cancel_reason = $4, payment_state = $5, payment_id = coalesce($6, payment_id),
+    refused_skus = refused_skus || $7, updated_at = clock_timestamp(), version = version + 1
+WHERE order_id = $1 AND version = $2";
