@@ -121,7 +121,8 @@ impl Service<Request<Body>> for Client {
 
 /// The transport has a timer of its own for the same header, and calls its expiry CANCELLED.
 fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
-    std::iter::successors(Some(error), |error| error.source()).any(|error| error.is::<TimeoutExpired>())
+    std::iter::successors(Some(error), |error| error.source())
+        .any(<dyn std::error::Error>::is::<TimeoutExpired>)
 }
 
 #[cfg(test)]

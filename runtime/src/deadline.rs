@@ -21,7 +21,7 @@ use tower::Service;
 /// The patience of a caller that states none.
 pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(30);
 /// The most patience a call is granted, whatever its caller states.
-pub const PATIENCE_MAX: Duration = Duration::from_secs(300);
+pub const PATIENCE_MAX: Duration = Duration::from_mins(5);
 
 const GRPC_TIMEOUT: &str = "grpc-timeout";
 /// The protocol allows eight digits; more is not a timeout.
@@ -45,8 +45,8 @@ pub(crate) fn stated(headers: &HeaderMap) -> Option<Duration> {
     }
     let amount: u64 = digits.parse().ok()?;
     match unit {
-        'H' => Some(Duration::from_secs(amount * 3600)),
-        'M' => Some(Duration::from_secs(amount * 60)),
+        'H' => Some(Duration::from_hours(amount)),
+        'M' => Some(Duration::from_mins(amount)),
         'S' => Some(Duration::from_secs(amount)),
         'm' => Some(Duration::from_millis(amount)),
         'u' => Some(Duration::from_micros(amount)),
@@ -114,8 +114,8 @@ mod tests {
     #[test]
     fn a_timeout_is_read_in_every_unit() {
         for (text, wanted) in [
-            ("1H", Duration::from_secs(3600)),
-            ("2M", Duration::from_secs(120)),
+            ("1H", Duration::from_hours(1)),
+            ("2M", Duration::from_mins(2)),
             ("3S", Duration::from_secs(3)),
             ("250m", Duration::from_millis(250)),
             ("7u", Duration::from_micros(7)),

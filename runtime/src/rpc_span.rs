@@ -58,7 +58,8 @@ impl CallSpan {
             rpc.service = service,
             rpc.method = method,
             server.address = host,
-            server.port = port,
+            // As i64: the OpenTelemetry layer turns unsigned numbers into text.
+            server.port = i64::from(port),
             rpc.grpc.status_code = Empty,
             otel.status_code = Empty,
             otel.status_description = Empty,

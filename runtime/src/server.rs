@@ -1,6 +1,6 @@
 //! A gRPC server as every service runs it: health, reflection, traces, deadlines, and an end that is never hung.
 //!
-//! Stopping: health says NOT_SERVING, no connection is accepted any more, the open ones are told to go away, running
+//! Stopping: health says `NOT_SERVING`, no connection is accepted any more, the open ones are told to go away, running
 //! calls (and work they detached) get up to the drain deadline, and what is left then is cut.
 //! Absent: TLS, authentication and load shedding.
 

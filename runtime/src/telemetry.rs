@@ -23,7 +23,11 @@ use opentelemetry_sdk::{
 };
 use std::time::Duration;
 use tracing::{Level, Metadata};
-use tracing_subscriber::{EnvFilter, Layer as _, filter::filter_fn, layer::SubscriberExt as _};
+use tracing_subscriber::{
+    EnvFilter, Layer as _,
+    filter::{FilterExt as _, filter_fn},
+    layer::SubscriberExt as _,
+};
 
 /// Finished spans that may wait for the collector: about 16 MB. Beyond it spans are dropped, and the number dropped
 /// is logged at the end.
@@ -58,7 +62,9 @@ pub struct Telemetry {
 ///
 /// Without a collector spans still exist: they have ids, and callers and callees are told them.
 pub fn init(service_name: &'static str, args: &TelemetryArgs) -> Result<Telemetry, TelemetryError> {
-    let filter = EnvFilter::try_new(&args.log)?;
+    // The directives choose events. Spans pass whatever they say: a line carries the ids of the spans around it.
+    let filter =
+        EnvFilter::try_new(&args.log)?.or(filter_fn(is_span_from_info).with_max_level_hint(Level::INFO));
     let provider = tracer_provider(service_name, args)?;
     let spans = tracing_opentelemetry::layer()
         .with_tracer(provider.tracer("holdfast"))
@@ -66,11 +72,11 @@ pub fn init(service_name: &'static str, args: &TelemetryArgs) -> Result<Telemetr
         .with_location(false)
         .with_threads(false)
         .with_tracked_inactivity(false)
-        .with_filter(filter_fn(is_ours));
+        .with_filter(filter_fn(is_ours).with_max_level_hint(Level::INFO));
     let lines = LogLines::new(service_name, std::io::stderr).with_filter(filter);
     tracing::subscriber::set_global_default(tracing_subscriber::registry().with(spans).with(lines))?;
     opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
-    opentelemetry::global::set_tracer_provider(provider.clone());
+    std::panic::set_hook(Box::new(log_panic));
     Ok(Telemetry { provider })
 }
 
@@ -102,6 +108,20 @@ fn tracer_provider(
     Ok(provider.with_span_processor(processor).build())
 }
 
+fn is_span_from_info(metadata: &Metadata<'_>) -> bool {
+    metadata.is_span() && *metadata.level() <= Level::INFO
+}
+
+/// A panic is a line like every other, in the trace it happened in.
+fn log_panic(panic: &std::panic::PanicHookInfo<'_>) {
+    tracing::error!(
+        location = panic.location().map(tracing::field::display),
+        backtrace = %std::backtrace::Backtrace::capture(),
+        "panicked: {}",
+        panic.payload_as_str().unwrap_or("(no message)"),
+    );
+}
+
 /// Spans and their events from `info` up. The exporter's own transport speaks below that, and what the SDK logs about
 /// itself must not become part of a trace.
 fn is_ours(metadata: &Metadata<'_>) -> bool {
@@ -116,7 +136,8 @@ impl Telemetry {
         let flush = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(deadline));
         match tokio::time::timeout(deadline + Duration::from_millis(100), flush).await {
             Ok(Ok(Ok(()))) => {}
-            Ok(Ok(Err(error))) => tracing::warn!(%error, "the last spans may not have been exported"),
+            // The SDK has said so already.
+            Ok(Ok(Err(error))) => tracing::debug!(%error, "the last spans may not have been exported"),
             Ok(Err(error)) => tracing::warn!(%error, "flushing telemetry failed"),
             Err(_) => tracing::warn!("flushing telemetry took too long"),
         }

@@ -73,6 +73,13 @@ where
     }
 }
 
+/// A server that is dropped instead of drained leaves nothing running behind.
+impl Drop for Connections {
+    fn drop(&mut self) {
+        self.calls.cut.cancel();
+    }
+}
+
 impl Connections {
     pub(super) fn new(stack: Stack, work: TaskTracker) -> Self {
         Self {

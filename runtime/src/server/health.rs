@@ -5,7 +5,7 @@
 //! Absent: health of single services.
 
 use super::Check;
-use futures::{Stream, stream};
+use futures::{Stream, StreamExt as _, stream};
 use std::{pin::Pin, time::Duration};
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
@@ -66,21 +66,20 @@ impl Reporter {
         };
         loop {
             let mut answer = check();
-            let ready = match tokio::time::timeout(CHECK_PATIENCE, &mut answer).await {
-                Ok(ready) => ready,
-                Err(_) => {
-                    self.report(State::NotReady);
-                    // Not dropped: a check cut off in the middle of a query can spoil its connection, and starting
-                    // another each second against a store that hangs would pile them up.
-                    answer.await
-                }
+            let ready = if let Ok(ready) = tokio::time::timeout(CHECK_PATIENCE, &mut answer).await {
+                ready
+            } else {
+                self.report(State::NotReady);
+                // Not dropped: a check cut off in the middle of a query can spoil its connection, and starting
+                // another each second against a store that hangs would pile them up.
+                answer.await
             };
             self.report(if ready { State::Ready } else { State::NotReady });
             tokio::time::sleep(CHECK_EVERY).await;
         }
     }
 
-    /// NOT_SERVING from now on, for good.
+    /// `NOT_SERVING` from now on, for good.
     pub(super) fn stop(&self) {
         self.report(State::Stopping);
     }
@@ -120,21 +119,14 @@ impl HealthService for Health {
             let now = *state.borrow_and_update();
             Some((now, (now != State::Stopping).then_some(state)))
         });
-        Ok(Response::new(match known {
-            true => Box::pin(futures::StreamExt::map(states, |now| Ok(answer(now.serving())))),
-            // The protocol keeps such a watch open, in case the service appears. Here none does; it ends with the
-            // server like every other.
-            false => Box::pin(unknown(states)),
-        }))
+        if known {
+            return Ok(Response::new(Box::pin(states.map(|now| Ok(answer(now.serving()))))));
+        }
+        // The protocol keeps such a watch open, in case the service appears. Here none does; it ends with the server
+        // like every other.
+        let unknown = stream::once(async { Ok(answer(ServingStatus::ServiceUnknown)) });
+        Ok(Response::new(Box::pin(unknown.chain(states.filter_map(|_| async { None })))))
     }
-}
-
-fn unknown(
-    states: impl Stream<Item = State> + Send,
-) -> impl Stream<Item = Result<HealthCheckResponse, Status>> + Send {
-    use futures::StreamExt as _;
-    stream::once(async { Ok(answer(ServingStatus::ServiceUnknown)) })
-        .chain(states.filter_map(|_| async { None }))
 }
 
 fn answer(status: ServingStatus) -> HealthCheckResponse {

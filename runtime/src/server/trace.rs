@@ -1,19 +1,22 @@
 //! The outermost layer: one server span per call, in the caller's trace.
 //!
-//! Health and reflection make no spans; they are asked every second and tell nothing.
+//! Health and reflection make no spans; they are asked every second and tell nothing. A handler that panics answers
+//! INTERNAL, where the transport would reset the stream without a word.
 //! Absent: access logs.
 
 use crate::{
     rpc_span::{CallSpan, TracedBody},
     telemetry::extract,
 };
+use futures::FutureExt as _;
 use http::{Request, Response};
 use std::{
     convert::Infallible,
+    panic::AssertUnwindSafe,
     pin::Pin,
     task::{Context, Poll},
 };
-use tonic::body::Body;
+use tonic::{Status, body::Body};
 use tower::Service;
 use tracing::Instrument as _;
 use tracing_opentelemetry::{OpenTelemetrySpanExt as _, SetParentError};
@@ -58,7 +61,11 @@ where
         }
         let answer = call.span().in_scope(|| self.inner.call(request)).instrument(call.span().clone());
         Box::pin(async move {
-            let answer = answer.await?;
+            // Unwind safe: the handler's future is gone afterwards, whatever state it was in.
+            let answer = match AssertUnwindSafe(answer).catch_unwind().await {
+                Ok(answer) => answer?,
+                Err(_) => Status::internal("the handler failed").into_http(),
+            };
             call.record_from(answer.headers());
             Ok(answer.map(|body| TracedBody::new(body, call)))
         })

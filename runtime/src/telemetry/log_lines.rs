@@ -12,7 +12,12 @@ use tracing::{
     field::{Field, Visit},
     span::{Attributes, Id, Record},
 };
-use tracing_subscriber::{Layer, fmt::MakeWriter, layer::Context, registry::LookupSpan};
+use tracing_subscriber::{
+    Layer,
+    fmt::MakeWriter,
+    layer::Context,
+    registry::{LookupSpan, Scope},
+};
 
 /// Writes each event as a JSON line.
 pub(super) struct LogLines<W> {
@@ -44,7 +49,7 @@ impl Fields {
 
 /// `order.id`, `saga.step`, …: what one searches logs by.
 fn is_id(name: &str) -> bool {
-    name.starts_with("saga.") || name.ends_with(".id")
+    name.starts_with("saga.") || name.rsplit_once('.').is_some_and(|(_, last)| last == "id")
 }
 
 impl<S, W> Layer<S> for LogLines<W>
@@ -78,7 +83,7 @@ where
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut fields = Fields::default();
-        for span in context.event_scope(event).into_iter().flat_map(|scope| scope.from_root()) {
+        for span in context.event_scope(event).into_iter().flat_map(Scope::from_root) {
             if let Some(Ids(ids)) = span.extensions().get::<Ids>() {
                 ids.0.iter().for_each(|(name, value)| fields.set(name, value.clone()));
             }
@@ -170,3 +175,79 @@ macro_rules! visit {
 }
 visit!(All<'_>, |_: &str| true);
 visit!(Only, is_id);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use opentelemetry::trace::TracerProvider as _;
+    use std::{
+        io,
+        sync::{Arc, Mutex},
+    };
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn lines(work: impl FnOnce()) -> Vec<serde_json::Map<String, Value>> {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder().build();
+        let subscriber = tracing_subscriber::registry()
+            .with(tracing_opentelemetry::layer().with_tracer(provider.tracer("test")))
+            .with(LogLines::new("test-svc", move || writer.clone()));
+        tracing::subscriber::with_default(subscriber, work);
+        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    #[test]
+    fn a_line_is_json_with_the_events_fields() {
+        let lines = lines(|| {
+            tracing::warn!(count = 3, ratio = 0.5, late = true, who = "a\n\"b\"", why = ?Some(1), "it {}", "happened");
+        });
+        let [line] = lines.as_slice() else { panic!("{lines:?}") };
+        assert_eq!(line["level"], "WARN");
+        assert_eq!(line["service"], "test-svc");
+        assert_eq!(line["message"], "it happened");
+        assert_eq!(line["count"], 3);
+        assert_eq!(line["ratio"], 0.5);
+        assert_eq!(line["late"], true);
+        assert_eq!(line["who"], "a\n\"b\"");
+        assert_eq!(line["why"], "Some(1)");
+        assert!(line["timestamp"].as_str().unwrap().ends_with('Z'));
+        assert!(!line.contains_key("trace_id"), "{line:?}");
+    }
+
+    #[test]
+    fn a_line_carries_the_trace_and_the_ids_around_it() {
+        let lines = lines(|| {
+            let outer = tracing::info_span!("outer", order.id = "o-1", saga.id = "s-1", secret = "hidden");
+            let _outer = outer.enter();
+            let inner = tracing::info_span!("inner", saga.id = "s-2", saga.attempt = tracing::field::Empty);
+            inner.record("saga.attempt", 2);
+            let _inner = inner.enter();
+            tracing::info!("inside");
+            tracing::info!(saga.id = "s-3", trace_id = "forged", "its own");
+        });
+        let [inside, own] = lines.as_slice() else { panic!("{lines:?}") };
+        assert_eq!(inside["order.id"], "o-1");
+        assert_eq!(inside["saga.id"], "s-2", "the innermost span counts");
+        assert_eq!(inside["saga.attempt"], 2);
+        assert!(!inside.contains_key("secret"));
+        assert_eq!(inside["trace_id"].as_str().unwrap().len(), 32);
+        assert_eq!(inside["span_id"].as_str().unwrap().len(), 16);
+        assert_eq!(own["saga.id"], "s-3", "the event's own field counts most");
+        assert_eq!(own["trace_id"], inside["trace_id"]);
+    }
+}
