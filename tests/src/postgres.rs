@@ -1,0 +1,147 @@
+//! The Postgres that stacks make their databases in: the one of `TEST_DATABASE_URL`, or a private cluster that lives
+//! as long as a stack of this test process does.
+
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use nix::unistd::{User, geteuid};
+use tempfile::TempDir;
+
+use crate::ports::Port;
+use crate::process::Process;
+
+const READY_WITHIN: Duration = Duration::from_secs(20);
+const PROBE_EVERY: Duration = Duration::from_millis(20);
+
+/// Shared by the stacks of one test process, stopped with the last of them.
+static PRIVATE: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+
+/// Where databases are made.
+#[derive(Debug, Clone)]
+pub enum Postgres {
+    /// Somebody else's server; only our databases in it are ours.
+    Given {
+        /// URL of a user who may create databases.
+        admin_url: String,
+    },
+    /// Our own server.
+    Private(Arc<Cluster>),
+}
+
+impl Postgres {
+    /// The given server, else the private one of this test process.
+    pub fn find() -> Result<Self> {
+        if let Ok(admin_url) = std::env::var("TEST_DATABASE_URL") {
+            return Ok(Self::Given { admin_url });
+        }
+        let mut running = PRIVATE.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(cluster) = running.upgrade() {
+            return Ok(Self::Private(cluster));
+        }
+        let cluster = Arc::new(Cluster::start()?);
+        *running = Arc::downgrade(&cluster);
+        Ok(Self::Private(cluster))
+    }
+
+    /// URL of the database that databases are made from.
+    pub fn admin_url(&self) -> String {
+        match self {
+            Self::Given { admin_url } => admin_url.clone(),
+            Self::Private(cluster) => format!("postgres://postgres@{}/postgres", cluster.port.address()),
+        }
+    }
+}
+
+/// A Postgres cluster in a temporary folder. Without fsync: its machine may crash, the processes under test may not
+/// notice, because what they are tested for is their own death.
+#[derive(Debug)]
+pub struct Cluster {
+    port: Port,
+    _server: Process,
+    _folder: TempDir,
+}
+
+impl Cluster {
+    fn start() -> Result<Self> {
+        let programs = programs()?;
+        let folder = tempfile::Builder::new().prefix("holdfast-pg-").tempdir_in("/tmp")?;
+        let data = folder.path().join("data");
+        let log = folder.path().join("log");
+        let user = server_user()?;
+        if let Some(user) = &user {
+            chown(folder.path(), Some(user.uid.as_raw()), Some(user.gid.as_raw()))?;
+        }
+        let made = as_user(Command::new(programs.join("initdb")), user.as_ref())
+            .args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-sync", "-D"])
+            .arg(&data)
+            .current_dir(folder.path())
+            .output()?;
+        ensure!(made.status.success(), "initdb failed: {}", String::from_utf8_lossy(&made.stderr));
+        let port = Port::claim()?;
+        let mut command = as_user(Command::new(programs.join("postgres")), user.as_ref());
+        command.arg("-D").arg(&data).arg("-p").arg(port.number().to_string()).current_dir(folder.path());
+        command.arg("-k").arg(folder.path());
+        for setting in ["listen_addresses=127.0.0.1", "fsync=off", "max_connections=300"] {
+            command.args(["-c", setting]);
+        }
+        let mut server = Process::spawn("postgres", &mut command, &log)?;
+        wait_ready(&mut server, folder.path(), &port)?;
+        Ok(Self { port, _server: server, _folder: folder })
+    }
+}
+
+/// Postgres makes its unix socket last, so a connection to it means that it takes queries.
+fn wait_ready(server: &mut Process, folder: &Path, port: &Port) -> Result<()> {
+    let socket = folder.join(format!(".s.PGSQL.{}", port.number()));
+    let started = Instant::now();
+    while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+        if let Some(status) = server.ended()? {
+            bail!("postgres ended with {status}: {}", server.log_tail(20));
+        }
+        ensure!(started.elapsed() < READY_WITHIN, "postgres is not ready: {}", server.log_tail(20));
+        std::thread::sleep(PROBE_EVERY);
+    }
+    Ok(())
+}
+
+/// initdb and postgres refuse root: as root, the packaged user runs them.
+fn server_user() -> Result<Option<User>> {
+    if !geteuid().is_root() {
+        return Ok(None);
+    }
+    let user = User::from_name("postgres")?;
+    Ok(Some(user.context("no user postgres: install PostgreSQL or set TEST_DATABASE_URL")?))
+}
+
+fn as_user(mut command: Command, user: Option<&User>) -> Command {
+    if let Some(user) = user {
+        command.uid(user.uid.as_raw()).gid(user.gid.as_raw());
+    }
+    command
+}
+
+/// The newest installed server's folder of programs: Debian keeps them out of PATH.
+fn programs() -> Result<PathBuf> {
+    let mut found: Vec<(u32, PathBuf)> = Vec::new();
+    if let Ok(versions) = std::fs::read_dir("/usr/lib/postgresql") {
+        for version in versions.flatten() {
+            let folder = version.path().join("bin");
+            let number = version.file_name().to_string_lossy().parse().unwrap_or(0);
+            if folder.join("postgres").exists() {
+                found.push((number, folder));
+            }
+        }
+    }
+    found.sort();
+    let on_path = std::env::var_os("PATH").and_then(|path| {
+        std::env::split_paths(&path)
+            .find(|folder| folder.join("initdb").exists() && folder.join("postgres").exists())
+    });
+    let newest = found.pop().map(|(_, folder)| folder);
+    newest.or(on_path).context("no PostgreSQL server found: install it or set TEST_DATABASE_URL")
+}

@@ -1,0 +1,202 @@
+//! Cases C34 and C56: cancel, payment and deadline at the same moment. The order decides once; the rest follows.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures::stream::{self, StreamExt, TryStreamExt};
+use harness::invariants::hold;
+use harness::reasons::Refusal;
+use harness::requests::{UNIT_PENCE, charge, pay_later, pay_now};
+use harness::seed::seeded;
+use harness::service::Part;
+use harness::stack::Stack;
+use proto::orders::v1::order::{CancelReason, State};
+use proto::orders::v1::{CancelOrderRequest, Order};
+use proto::reason;
+use rand::Rng;
+use tokio::time::{Instant, sleep, sleep_until};
+use tonic::Code;
+
+const ENDS_WITHIN: Duration = Duration::from_secs(15);
+const RACES_AT_A_TIME: usize = 8;
+
+/// One race: how long payment and cancel wait before they start.
+#[derive(Debug, Clone, Copy)]
+struct Race {
+    number: usize,
+    pay_after: Duration,
+    cancel_after: Duration,
+}
+
+async fn cancel(stack: &Stack, order_id: &str) -> Result<()> {
+    let request = CancelOrderRequest {
+        order_id: order_id.to_owned(),
+        request_id: format!("cancel.{order_id}"),
+        etag: String::new(),
+    };
+    match stack.clients.orders.clone().cancel_order(request).await {
+        Ok(_) => Ok(()),
+        Err(status) => {
+            let refusal = Refusal::of(&status);
+            ensure!(refusal.reason == reason::ILLEGAL_TRANSITION, "{status:?}");
+            Ok(())
+        }
+    }
+}
+
+async fn pay(stack: &Stack, order: &Order) -> Result<()> {
+    let total = order.total.as_ref().context("an order has a total")?.minor_units;
+    let payment_id = format!("{}.customer", order.order_id);
+    let request = charge(&payment_id, &order.payment_scope, &order.order_id, total, "sim_approve");
+    match stack.clients.payments.clone().charge(request).await {
+        Ok(_) => Ok(()),
+        Err(status) => {
+            let refusal = Refusal::of(&status);
+            ensure!(refusal.reason == reason::PAYMENT_CANCELLED, "{status:?}");
+            Ok(())
+        }
+    }
+}
+
+/// The customer pays a waiting order while it is being cancelled.
+async fn race_with_a_customer(stack: &Stack, race: Race) -> Result<State> {
+    let request = pay_later(&format!("race-{}", race.number), &[("A", 1)], Duration::from_secs(60));
+    let order = stack.clients.orders.clone().create_order(request).await?.into_inner();
+    let paying = async {
+        sleep(race.pay_after).await;
+        pay(stack, &order).await
+    };
+    let cancelling = async {
+        sleep(race.cancel_after).await;
+        cancel(stack, &order.order_id).await
+    };
+    tokio::try_join!(paying, cancelling)?;
+    Ok(stack.ended(&order.order_id, ENDS_WITHIN).await?.state())
+}
+
+/// The provider answers a charge while its order is being cancelled.
+async fn race_with_the_provider(stack: &Stack, race: Race) -> Result<State> {
+    let token = format!("sim_approve_after_{}", 100 + race.pay_after.as_millis());
+    let request = pay_now(&format!("race-{}", race.number), &[("A", 1)], &token);
+    let mut placing = tonic::Request::new(request);
+    placing.set_timeout(Duration::from_millis(100));
+    // Patience ends while the payment is under way; the order is then read by its request id.
+    let placed = stack.clients.orders.clone().create_order(placing).await;
+    let order_id = match placed {
+        Ok(order) => order.into_inner().order_id,
+        Err(status) => {
+            ensure!(status.code() == Code::DeadlineExceeded, "{status:?}");
+            find(stack, race).await?
+        }
+    };
+    sleep(race.cancel_after).await;
+    cancel(stack, &order_id).await?;
+    Ok(stack.ended(&order_id, ENDS_WITHIN).await?.state())
+}
+
+async fn find(stack: &Stack, race: Race) -> Result<String> {
+    let request = proto::orders::v1::ListOrdersRequest {
+        request_id: format!("race-{}", race.number),
+        ..Default::default()
+    };
+    let orders = stack.clients.orders.clone().list_orders(request).await?.into_inner().orders;
+    Ok(orders.first().context("an order whose caller lost patience is still placed")?.order_id.clone())
+}
+
+#[tokio::test]
+async fn c34_cancel_against_payment_a_hundred_times() -> Result<()> {
+    const RACES: usize = 100;
+    let mut random = seeded("c34");
+    let stack = Stack::start().await?;
+    stack.receive("A", 1_000).await?;
+    let races: Vec<Race> = (0..RACES)
+        .map(|number| Race {
+            number,
+            pay_after: Duration::from_micros(random.random_range(0..20_000)),
+            cancel_after: Duration::from_micros(random.random_range(0..60_000)),
+        })
+        .collect();
+    let running = races.iter().map(|race| {
+        let stack = &stack;
+        async move {
+            let ended = match race.number % 2 {
+                0 => race_with_a_customer(stack, *race).await,
+                _ => race_with_the_provider(stack, *race).await,
+            };
+            ended.with_context(|| format!("{race:?}"))
+        }
+    });
+    let ends: Vec<State> = stream::iter(running).buffer_unordered(RACES_AT_A_TIME).try_collect().await?;
+    let count = |state| ends.iter().filter(|end| **end == state).count();
+    let (confirmed, cancelled) = (count(State::Confirmed), count(State::Cancelled));
+    println!("c34: {confirmed} confirmed, {cancelled} cancelled");
+    assert_eq!(confirmed + cancelled, RACES);
+    assert!(confirmed > 0 && cancelled > 0, "one side won every race: this was no race");
+    // Either confirmed, sold and not refunded; or cancelled, stock back, and nothing kept. Nothing else.
+    hold(&stack).await?;
+    let sold = i64::try_from(confirmed)?;
+    assert_eq!(stack.counters("A").await?, (1_000 - sold, 0, sold));
+    Ok(())
+}
+
+#[tokio::test]
+async fn c56a_payment_at_the_very_deadline() -> Result<()> {
+    const ORDERS: usize = 24;
+    const EXPIRY: Duration = Duration::from_secs(1);
+    let mut random = seeded("c56a");
+    let stack = Stack::start().await?;
+    stack.receive("A", 100).await?;
+    let offsets: Vec<Duration> = (0..ORDERS)
+        .map(|_| EXPIRY - Duration::from_millis(60) + Duration::from_micros(random.random_range(0..90_000)))
+        .collect();
+    let racing = offsets.iter().enumerate().map(|(number, offset)| {
+        let stack = &stack;
+        async move {
+            let placing = Instant::now();
+            let request = pay_later(&format!("order-{number}"), &[("A", 1)], EXPIRY);
+            let order = stack.clients.orders.clone().create_order(request).await?.into_inner();
+            sleep_until(placing + *offset).await;
+            pay(stack, &order).await?;
+            let ended = stack.ended(&order.order_id, ENDS_WITHIN).await?;
+            if ended.state() == State::Cancelled {
+                ensure!(ended.cancel_reason() == CancelReason::PaymentExpired, "{:?}", ended.cancel_reason());
+            }
+            anyhow::Ok(ended.state())
+        }
+    });
+    let ends = futures::future::try_join_all(racing).await?;
+    let confirmed = ends.iter().filter(|end| **end == State::Confirmed).count();
+    println!("c56a: {confirmed} confirmed, {} closed", ORDERS - confirmed);
+    hold(&stack).await?;
+    let sold = i64::try_from(confirmed)?;
+    assert_eq!(stack.counters("A").await?, (100 - sold, 0, sold));
+    Ok(())
+}
+
+#[tokio::test]
+async fn c56b_two_timers_close_an_order_once() -> Result<()> {
+    const ORDERS: usize = 20;
+    let stack = Stack::start().await?;
+    stack.receive("A", 100).await?;
+    // Two processes look at the same due times; each order is closed by one of them.
+    let mut second = stack.another(Part::Order)?;
+    second.start().await?;
+    let placing = (0..ORDERS).map(|number| {
+        let mut orders = stack.clients.orders.clone();
+        let request = pay_later(&format!("order-{number}"), &[("A", 1)], Duration::from_secs(1));
+        async move { orders.create_order(request).await }
+    });
+    for order in futures::future::try_join_all(placing).await? {
+        let order = order.into_inner();
+        assert_eq!(order.total.as_ref().map(|total| total.minor_units), Some(UNIT_PENCE));
+        let ended = stack.ended(&order.order_id, ENDS_WITHIN).await?;
+        assert_eq!((ended.state(), ended.cancel_reason()), (State::Cancelled, CancelReason::PaymentExpired));
+    }
+    hold(&stack).await?;
+    let released: i64 = sqlx::query_scalar("SELECT count(*) FROM inventory.movements WHERE kind = 'RELEASE'")
+        .fetch_one(&stack.stores.inventory.pool()?)
+        .await?;
+    assert_eq!(released, i64::try_from(ORDERS)?);
+    assert_eq!(stack.counters("A").await?, (100, 0, 0));
+    second.stop().await
+}
