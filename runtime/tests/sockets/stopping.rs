@@ -46,15 +46,18 @@ async fn an_endless_stream_is_cut_at_the_deadline() {
 
 #[tokio::test]
 async fn a_call_that_hangs_is_cut_at_the_deadline() {
-    let served = Served::start(|server| {
-        server.service(Probe::ask(|_| std::future::pending())).drain(Duration::from_millis(200))
-    })
-    .await;
+    let entered = Arc::new(Notify::new());
+    let entering = Arc::clone(&entered);
+    let hanging = Probe::ask(move |_| {
+        entering.notify_one();
+        std::future::pending()
+    });
+    let served = Served::start(|server| server.service(hanging).drain(Duration::from_millis(200))).await;
     let client = served.client();
     let call = tokio::spawn(async move { ask(&client, plain()).await });
-    tokio::time::sleep(Duration::from_millis(50)).await;
+    entered.notified().await;
     let took = served.stop().await;
-    assert!(took < PROMPT, "{took:?}");
+    assert!(took >= Duration::from_millis(200) && took < PROMPT, "{took:?}");
     assert!(call.await.unwrap().is_err());
 }
 

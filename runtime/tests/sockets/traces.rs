@@ -63,7 +63,7 @@ fn code(span: &SpanData) -> Code {
     }
 }
 
-fn of_kind(spans: &[SpanData], kind: &SpanKind) -> &SpanData {
+fn of_kind<'a>(spans: &'a [SpanData], kind: &SpanKind) -> &'a SpanData {
     let mut found = spans.iter().filter(|span| span.span_kind == *kind);
     let span = found.next().unwrap_or_else(|| panic!("no {kind:?} in {spans:#?}"));
     assert!(found.next().is_none(), "more than one {kind:?} in {spans:#?}");
