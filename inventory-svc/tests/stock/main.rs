@@ -1,0 +1,9 @@
+//! inventory-svc over real stores: a redis-server of its own and a fresh database for every test.
+//! Needs `TEST_DATABASE_URL`, an address that may create databases, and `redis-server` on the path.
+
+mod appender;
+mod calls;
+mod heal;
+mod matrix;
+mod service;
+mod stores;
