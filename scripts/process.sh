@@ -40,7 +40,7 @@ wait_for_port() {
     local name=$1 port=$2 ticks
     for ((ticks = 0; ticks < 1200; ticks++)); do
         is_running "$name" || break
-        ! port_is_free "$port" || return 0
+        port_is_free "$port" || return 0
         sleep 0.05
     done
     if is_running "$name"; then

@@ -111,8 +111,10 @@ start_services() {
     done
 }
 
-# The report is the only thing on standard output. The day itself waits until every service reports health.
-run_day() { "$(bin_folder "$PROFILE")/day" "$@" 9>&-; }
+# The report is the only thing on standard output.
+run_day() {
+    ORDERS_URL=$ORDER_URL DATABASE_URL=$ORDERS_DATABASE_URL "$(bin_folder "$PROFILE")/day" "$@" 9>&-
+}
 
 show_addresses() {
     local name

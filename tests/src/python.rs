@@ -44,13 +44,9 @@ fn interpreter(folder: &Path) -> Result<PathBuf> {
 }
 
 fn output(command: &mut Command) -> Result<String> {
-    let done = command.output().with_context(|| format!("cannot start {:?}", command.get_program()))?;
-    ensure!(
-        done.status.success(),
-        "{:?} ended with {}:\n{}",
-        command.get_program(),
-        done.status,
-        String::from_utf8_lossy(&done.stderr)
-    );
+    let program = command.get_program().display().to_string();
+    let done = command.output().with_context(|| format!("cannot start {program}"))?;
+    let errors = String::from_utf8_lossy(&done.stderr);
+    ensure!(done.status.success(), "{program} ended with {}:\n{errors}", done.status);
     Ok(String::from_utf8(done.stdout)?)
 }
