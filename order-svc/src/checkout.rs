@@ -64,7 +64,7 @@ pub fn definition(peers: &Peers, store: &Store, payment_grace: Duration) -> Defi
 }
 
 /// An attempt known to be in process earns one grace; one that failed, or that nobody began, does not.
-fn at_deadline(view: &DeadlineView, payment_grace: Duration) -> AtDeadline {
+fn at_deadline(view: DeadlineView, payment_grace: Duration) -> AtDeadline {
     match (view.progress, view.extensions) {
         (Progress::Processing, 0) => AtDeadline::Extend(payment_grace),
         _ => AtDeadline::Turn,

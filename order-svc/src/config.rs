@@ -19,7 +19,7 @@ pub struct Config {
     #[command(flatten)]
     pub saga: SagaArgs,
     /// Postgres with orders and sagas: `postgres://…`, or `@file`.
-    #[arg(long, env = "DATABASE_URL")]
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Secret,
     /// Most connections to it.
     #[arg(long, env = "HOLDFAST_DATABASE_CONNECTIONS", default_value_t = 32)]

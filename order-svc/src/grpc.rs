@@ -15,6 +15,7 @@ use runtime::{
     telemetry::current_traceparent,
 };
 use saga::Engine;
+use tokio_util::sync::CancellationToken;
 use tonic::{Code, Request, Response, Status};
 
 use crate::{
@@ -36,6 +37,8 @@ pub struct OrderApi {
     pub expire_after_default: Duration,
     /// How long holds outlive the deadline: payment grace and hold margin.
     pub hold_beyond_deadline: Duration,
+    /// Cancelled when the service stops: then streams end by themselves.
+    pub shutdown: CancellationToken,
 }
 
 /// Kept from a call's patience for the answer itself.
@@ -56,7 +59,7 @@ impl OrderService for OrderApi {
                 .await
         });
         match placed.await {
-            Ok(order) => Ok(Response::new(wire::order(order))),
+            Ok(order) => Ok(Response::new(wire::order(&order))),
             Err(PlaceError::RequestIdReused) => Err(refusal(
                 Code::InvalidArgument,
                 DOMAIN,
@@ -77,7 +80,7 @@ impl OrderService for OrderApi {
         let order_id = wire::order_id(&request.into_inner().order_id).map_err(bad)?;
         let store = self.store.clone();
         match detached(async move { store.order(order_id).await }).await {
-            Ok(Some(order)) => Ok(Response::new(wire::order(order))),
+            Ok(Some(order)) => Ok(Response::new(wire::order(&order))),
             Ok(None) => Err(unknown_order()),
             Err(error) => Err(store_failed(&error)),
         }
@@ -90,7 +93,7 @@ impl OrderService for OrderApi {
         let filter = wire::filter(request.into_inner()).map_err(bad)?;
         let store = self.store.clone();
         let listed =
-            detached(async move { store.list(&filter).await.map(|orders| wire::listed(&filter, orders)) });
+            detached(async move { store.list(&filter).await.map(|orders| wire::listed(&filter, &orders)) });
         listed.await.map(Response::new).map_err(|error| store_failed(&error))
     }
 
@@ -104,7 +107,7 @@ impl OrderService for OrderApi {
             cancel_order(&api.store, &api.engine, order_id, &request_id.0, etag, patience).await
         });
         match cancelled.await {
-            Ok(order) => Ok(Response::new(wire::order(order))),
+            Ok(order) => Ok(Response::new(wire::order(&order))),
             Err(CancelError::UnknownOrder) => Err(unknown_order()),
             Err(CancelError::TooLate(state)) => Err(refusal(
                 Code::FailedPrecondition,
@@ -134,11 +137,12 @@ impl OrderService for OrderApi {
         let order_id = wire::order_id(&request.into_inner().order_id).map_err(bad)?;
         let changes = watch_order::watch_order(self.store.clone(), self.engine.clone(), order_id);
         let changes = futures::StreamExt::map(changes, |change| match change {
-            Ok(order) => Ok(wire::order(order)),
+            Ok(order) => Ok(wire::order(&order)),
             Err(watch_order::WatchError::UnknownOrder) => Err(unknown_order()),
             Err(watch_order::WatchError::Store(error)) => Err(store_failed(&error)),
             Err(watch_order::WatchError::Journal(error)) => Err(store_failed(&error)),
         });
+        let changes = futures::StreamExt::take_until(changes, self.shutdown.clone().cancelled_owned());
         Ok(Response::new(Box::pin(changes)))
     }
 

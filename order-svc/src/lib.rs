@@ -82,6 +82,7 @@ pub async fn serve(
         engine: engine.clone(),
         expire_after_default: Duration::from_millis(config.expire_after_ms),
         hold_beyond_deadline: config.hold_beyond_deadline(),
+        shutdown: shutdown.clone(),
     };
     let server = runtime::server::Server::new(listener)
         .service(OrderServiceServer::new(api))
@@ -99,10 +100,10 @@ pub async fn serve(
             shutdown.cancel();
         })
     };
-    let served = server.serve(shutdown).await;
+    let outcome = server.serve(shutdown).await;
     let stopped = engine.stop(config.listen.drain()).await;
     replaced.abort();
-    served?;
+    outcome?;
     Ok(stopped?)
 }
 

@@ -45,6 +45,16 @@ pub enum Answer<T> {
     Unknown(String),
 }
 
+impl<T> Answer<T> {
+    /// For calls that no participant refuses in a way that matters: what it gave, or why to ask again.
+    pub fn or_ask_again(self) -> Result<T, String> {
+        match self {
+            Self::Ok(given) => Ok(given),
+            Self::Refused { reason, .. } | Self::Unknown(reason) => Err(reason),
+        }
+    }
+}
+
 /// How long a participant may take. Below the engine's attempt timeout, so that the participant's own end of the
 /// call is what is reported.
 const PATIENCE: Duration = Duration::from_millis(1_900);

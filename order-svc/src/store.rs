@@ -1,7 +1,7 @@
 //! Orders in Postgres. All SQL of this crate is in `store/sql.rs`; every write that matters is conditional.
 
 use saga::SagaId;
-use sqlx::{PgConnection, PgPool, postgres::PgRow};
+use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
 use crate::{
@@ -119,7 +119,8 @@ impl Store {
 
     /// The order with this id.
     pub async fn order(&self, order: OrderId) -> Result<Option<Order>, StoreError> {
-        read(sqlx::query(sql::ORDER).bind(order.0).fetch_optional(&self.pool).await?)
+        let row = sqlx::query(sql::ORDER).bind(order.0).fetch_optional(&self.pool).await?;
+        Ok(row.as_ref().map(Order::read).transpose()?)
     }
 
     /// The order placed with this request id, and the fingerprint of what it asked for.
@@ -270,8 +271,4 @@ pub(crate) async fn apply_changes(
         .await?;
     // The row is locked, so nobody can have moved it in between.
     if done.rows_affected() == 1 { Ok(()) } else { Err(sqlx::Error::RowNotFound) }
-}
-
-fn read(row: Option<PgRow>) -> Result<Option<Order>, StoreError> {
-    Ok(row.as_ref().map(Order::read).transpose()?)
 }

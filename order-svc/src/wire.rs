@@ -239,17 +239,17 @@ pub fn filter(request: api::ListOrdersRequest) -> Result<Filter, Vec<Violation>>
 }
 
 /// The answer of ListOrders.
-pub fn listed(filter: &Filter, orders: Vec<Order>) -> api::ListOrdersResponse {
+pub fn listed(filter: &Filter, orders: &[Order]) -> api::ListOrdersResponse {
     let full = i64::try_from(orders.len()).is_ok_and(|found| found == filter.limit);
     let next_page_token = match orders.last() {
         Some(last) if full => page::token(last.order_id, filter),
         _ => String::new(),
     };
-    api::ListOrdersResponse { orders: orders.into_iter().map(order).collect(), next_page_token }
+    api::ListOrdersResponse { orders: orders.iter().map(order).collect(), next_page_token }
 }
 
 /// The message of an order.
-pub fn order(order: Order) -> api::Order {
+pub fn order(order: &Order) -> api::Order {
     let money =
         |amount: MinorUnits| WireMoney { currency: order.total.currency.0.clone(), minor_units: amount.0 };
     let line = |line: &Line| api::OrderLine {

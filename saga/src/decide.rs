@@ -24,7 +24,7 @@ pub struct Shape {
 
 /// Answers when the deadline passed and the step at work answered once more. Must be pure.
 #[derive(Clone)]
-pub struct DeadlinePolicy(pub Arc<dyn Fn(&DeadlineView) -> AtDeadline + Send + Sync>);
+pub struct DeadlinePolicy(pub Arc<dyn Fn(DeadlineView) -> AtDeadline + Send + Sync>);
 
 impl fmt::Debug for DeadlinePolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -116,7 +116,7 @@ fn forward(state: &State, shape: &Shape, now: DateTime<Utc>) -> Next {
             Some(answer) if answer.at < deadline => Next::Run { step: cursor, last_ask: true },
             Some(answer) => {
                 let view = DeadlineView { progress: answer.progress, extensions: state.extensions };
-                Next::Record(match (shape.at_deadline.0)(&view) {
+                Next::Record(match (shape.at_deadline.0)(view) {
                     AtDeadline::Proceed => Event::DeadlineMoved { to: None },
                     AtDeadline::Extend(by) => Event::DeadlineMoved { to: Some(deadline + by) },
                     AtDeadline::Turn => Event::Turned { cause: Cause::Deadline, span: None },

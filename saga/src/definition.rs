@@ -97,7 +97,7 @@ pub(crate) struct Attempt<'a> {
     pub(crate) saga: SagaId,
     pub(crate) epoch: Epoch,
     pub(crate) round: u32,
-    pub(crate) attempt: u32,
+    pub(crate) number: u32,
     pub(crate) last_ask: bool,
     pub(crate) now: DateTime<Utc>,
     pub(crate) state: &'a State,
@@ -110,7 +110,7 @@ impl<'a> Attempt<'a> {
             epoch: self.epoch,
             input,
             round: self.round,
-            attempt: self.attempt,
+            attempt: self.number,
             last_ask: self.last_ask,
             now: self.now,
             deadline: self.state.deadline,
@@ -222,7 +222,7 @@ impl<I: 'static> Builder<I> {
 
     /// What happens when the deadline has passed and the step at work answered once more. Without it: undo.
     #[must_use]
-    pub fn deadline(mut self, policy: impl Fn(&DeadlineView) -> AtDeadline + Send + Sync + 'static) -> Self {
+    pub fn deadline(mut self, policy: impl Fn(DeadlineView) -> AtDeadline + Send + Sync + 'static) -> Self {
         self.at_deadline = DeadlinePolicy(Arc::new(policy));
         self
     }

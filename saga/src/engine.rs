@@ -248,12 +248,11 @@ impl Engine {
     /// Says that a signal was sent. Only a hint: without it the next scan finds the signal.
     pub fn nudge(&self, saga: SagaId) {
         let held = self.held().get(&saga).cloned();
-        match held {
-            Some(held) => held.nudge(),
-            None => {
-                let engine = self.clone();
-                self.shared.tasks.spawn(async move { loops::claim(&engine, vec![saga]).await });
-            }
+        if let Some(held) = held {
+            held.nudge();
+        } else {
+            let engine = self.clone();
+            self.shared.tasks.spawn(async move { loops::claim(&engine, vec![saga]).await });
         }
     }
 

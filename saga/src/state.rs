@@ -276,9 +276,8 @@ impl State {
             Event::UndoDone { step } | Event::UndoFailed { step, .. } => {
                 undoing && self.steps.get(step).is_none_or(|entry| !entry.undo.done)
             }
-            Event::Signalled { .. } => forward || undoing,
             Event::DeadlineMoved { .. } => forward && !self.pivoted,
-            Event::Parked { .. } => forward || undoing,
+            Event::Signalled { .. } | Event::Parked { .. } => forward || undoing,
             Event::Completed => forward && !self.pivot_begun,
             Event::Undone => undoing,
         };

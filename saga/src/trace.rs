@@ -43,7 +43,7 @@ pub(crate) fn step_span(
         saga.kind = kind,
         saga.step = step,
         saga.direction = word,
-        saga.attempt = attempt,
+        saga.attempt = i64::from(attempt),
         saga.outcome = tracing::field::Empty,
     );
     // The parent must be set before the span is entered. It fails only where no OpenTelemetry layer is installed.

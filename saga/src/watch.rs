@@ -90,12 +90,11 @@ impl Timer {
     }
 
     fn set(&mut self, saga: SagaId, wait: Duration) {
-        match self.keys.get(&saga) {
-            Some(key) => self.queue.reset(key, wait),
-            None => {
-                let key = self.queue.insert(saga, wait);
-                self.keys.insert(saga, key);
-            }
+        if let Some(key) = self.keys.get(&saga) {
+            self.queue.reset(key, wait);
+        } else {
+            let key = self.queue.insert(saga, wait);
+            self.keys.insert(saga, key);
         }
     }
 

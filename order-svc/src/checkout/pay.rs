@@ -66,10 +66,9 @@ impl Step for Pay {
     async fn undo(&self, context: &Context<'_, Checkout>) -> Undo {
         let mut payments = self.payments.clone();
         let request = CancelPaymentRequest { scope: scope(context.saga) };
-        let cancelled = match call(payments.cancel_payment(asking(request))).await {
-            Answer::Ok(cancelled) => cancelled.payments,
-            Answer::Refused { reason, .. } => return Undo::Retry { reason },
-            Answer::Unknown(reason) => return Undo::Retry { reason },
+        let cancelled = match call(payments.cancel_payment(asking(request))).await.or_ask_again() {
+            Ok(cancelled) => cancelled.payments,
+            Err(reason) => return Undo::Retry { reason },
         };
         // A payment that was made elsewhere and reported before the turn goes back as well.
         for Reported { payment_id } in context.signals(PAYMENT) {
@@ -81,10 +80,8 @@ impl Step for Pay {
                 payment_id,
                 amount: None,
             };
-            match call(payments.refund(asking(request))).await {
-                Answer::Ok(_) => {}
-                Answer::Refused { reason, .. } => return Undo::Retry { reason },
-                Answer::Unknown(reason) => return Undo::Retry { reason },
+            if let Err(reason) = call(payments.refund(asking(request))).await.or_ask_again() {
+                return Undo::Retry { reason };
             }
         }
         Undo::Done
@@ -138,14 +135,11 @@ impl Pay {
             return Outcome::Pending { ask_again_after, progress: Progress::Idle };
         }
         let mut payments = self.payments.clone();
-        let found =
-            match call(payments.list_payments(asking(ListPaymentsRequest { scope: scope(context.saga) })))
-                .await
-            {
-                Answer::Ok(found) => found.payments,
-                Answer::Refused { reason, .. } => return Outcome::Retry { reason },
-                Answer::Unknown(reason) => return Outcome::Retry { reason },
-            };
+        let asked = asking(ListPaymentsRequest { scope: scope(context.saga) });
+        let found = match call(payments.list_payments(asked)).await.or_ask_again() {
+            Ok(found) => found.payments,
+            Err(reason) => return Outcome::Retry { reason },
+        };
         for payment in &found {
             let paid_in_full = payment.state() == payment::v1::payment::State::Captured
                 && payment.amount.as_ref().is_some_and(|amount| {
@@ -174,5 +168,5 @@ fn ask_again_after(context: &Context<'_, Checkout>) -> Duration {
 }
 
 const ASK_MIN: Duration = Duration::from_millis(100);
-const ASK_MAX: Duration = Duration::from_secs(60);
+const ASK_MAX: Duration = Duration::from_mins(1);
 const ASK_WHILE_PROCESSING: Duration = Duration::from_secs(1);

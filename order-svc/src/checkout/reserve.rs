@@ -80,10 +80,8 @@ impl Step for Reserve {
         for round in 1..=context.round {
             let request = ReleaseRequest { reservation_id: reservation_id(context.saga, round) };
             let mut inventory = self.inventory.clone();
-            match call(inventory.release(asking(request))).await {
-                Answer::Ok(_) => {}
-                Answer::Refused { reason, .. } => return Undo::Retry { reason },
-                Answer::Unknown(reason) => return Undo::Retry { reason },
+            if let Err(reason) = call(inventory.release(asking(request))).await.or_ask_again() {
+                return Undo::Retry { reason };
             }
         }
         Undo::Done

@@ -1,3 +1,5 @@
+use std::fmt::Write as _;
+
 use super::*;
 
 /// Every state, turning or not, against every event: a new pair must be looked at.
@@ -28,11 +30,13 @@ fn transition_matrix() {
                     Err(_) => "illegal".into(),
                 };
                 let turning = if cancel_reason.is_some() { ", turned" } else { "" };
-                table += &format!(
-                    "{:<27}{:<18}-> {after}\n",
+                writeln!(
+                    table,
+                    "{:<27}{:<18}-> {after}",
                     state.as_str().to_owned() + turning,
                     event_name(event)
-                );
+                )
+                .unwrap();
             }
         }
     }

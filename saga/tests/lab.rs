@@ -1,0 +1,263 @@
+//! A database per test, steps that do what a script says, and workers that can die without a word.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must say so at once")]
+
+use std::{
+    collections::{BTreeMap, HashMap, VecDeque},
+    future::Future,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use futures::FutureExt as _;
+use saga::{
+    Context, Definition, Engine, EngineConfig, Outcome, Retry, SagaId, Standing, Start, Status, Step, Undo,
+};
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
+use tokio::sync::Semaphore;
+
+/// Runs a test with a database of its own, dropped at the end also when the test fails.
+pub(crate) fn with_database<F: Future<Output = ()>>(test: impl FnOnce(Lab) -> F) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let admin = std::env::var("TEST_DATABASE_URL")
+        .expect("TEST_DATABASE_URL must name a Postgres server; `./dev test` starts one");
+    let name = format!("saga_{}", uuid::Uuid::new_v4().simple());
+    let (prefix, _) = admin.rsplit_once('/').expect("a database URL ends in a database");
+    let url = format!("{prefix}/{name}");
+    runtime.block_on(async {
+        let mut connection = PgConnection::connect(&admin).await.unwrap();
+        sqlx::query(AssertSqlSafe(format!("CREATE DATABASE {name}"))).execute(&mut connection).await.unwrap();
+        let pool = PgPoolOptions::new().max_connections(4).connect(&url).await.unwrap();
+        saga::migrate(&pool).await.unwrap();
+        let lab = Lab { url, pool: pool.clone() };
+        let outcome = AssertUnwindSafe(test(lab)).catch_unwind().await;
+        pool.close().await;
+        sqlx::query(AssertSqlSafe(format!("DROP DATABASE {name} WITH (FORCE)")))
+            .execute(&mut connection)
+            .await
+            .unwrap();
+        if let Err(failed) = outcome {
+            std::panic::resume_unwind(failed);
+        }
+    });
+}
+
+pub(crate) struct Lab {
+    url: String,
+    pub(crate) pool: PgPool,
+}
+
+/// What the steps of a test do: what their script says, then `Done`.
+#[derive(Default)]
+pub(crate) struct World {
+    /// Every call, in order: "do reserve 1", "undo reserve".
+    pub(crate) calls: Mutex<Vec<String>>,
+    scripts: Mutex<HashMap<&'static str, VecDeque<Outcome<i32>>>>,
+    /// An undo of these fails always.
+    pub(crate) stuck: Mutex<Vec<&'static str>>,
+    /// A step of this name waits for a permit.
+    pub(crate) gates: Mutex<HashMap<&'static str, Arc<Semaphore>>>,
+}
+
+impl World {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    pub(crate) fn script(&self, step: &'static str, outcomes: impl IntoIterator<Item = Outcome<i32>>) {
+        self.scripts.lock().unwrap().entry(step).or_default().extend(outcomes);
+    }
+
+    pub(crate) fn gate(&self, step: &'static str) -> Arc<Semaphore> {
+        Arc::clone(self.gates.lock().unwrap().entry(step).or_insert_with(|| Arc::new(Semaphore::new(0))))
+    }
+
+    pub(crate) fn calls(&self) -> Vec<String> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    async fn run(&self, step: &'static str, round: u32) -> Outcome<i32> {
+        self.calls.lock().unwrap().push(format!("do {step} {round}"));
+        let gate = self.gates.lock().unwrap().get(step).cloned();
+        if let Some(gate) = gate {
+            gate.acquire().await.unwrap().forget();
+        }
+        let scripted = self.scripts.lock().unwrap().get_mut(step).and_then(VecDeque::pop_front);
+        scripted.unwrap_or(Outcome::Done(7))
+    }
+
+    fn undo(&self, step: &'static str) -> Undo {
+        self.calls.lock().unwrap().push(format!("undo {step}"));
+        if self.stuck.lock().unwrap().contains(&step) {
+            return Undo::Retry { reason: "it is stuck".into() };
+        }
+        Undo::Done
+    }
+}
+
+macro_rules! step {
+    ($type:ident, $name:literal) => {
+        pub(crate) struct $type(Arc<World>);
+
+        impl Step for $type {
+            type Input = String;
+            type Output = i32;
+            const NAME: &'static str = $name;
+
+            async fn run(&self, context: &Context<'_, String>) -> Outcome<i32> {
+                self.0.run($name, context.round).await
+            }
+
+            async fn undo(&self, _: &Context<'_, String>) -> Undo {
+                self.0.undo($name)
+            }
+        }
+    };
+}
+
+step!(Reserve, "reserve");
+step!(Pay, "pay");
+step!(Sell, "sell");
+step!(Tell, "tell");
+
+/// Three quick attempts.
+pub(crate) const QUICK: Retry = Retry {
+    first: Duration::from_millis(5),
+    cap: Duration::from_millis(20),
+    attempts_max: 3,
+    attempt_timeout: Duration::from_secs(20),
+};
+
+/// reserve, pay, sell (pivot), tell.
+pub(crate) fn shop(world: &Arc<World>) -> Definition {
+    Definition::new::<String>("shop", 1)
+        .step(Reserve(Arc::clone(world)))
+        .retry(QUICK, QUICK)
+        .step(Pay(Arc::clone(world)))
+        .retry(QUICK, QUICK)
+        .pivot(Sell(Arc::clone(world)))
+        .retry(QUICK, QUICK)
+        .step(Tell(Arc::clone(world)))
+        .retry(QUICK, QUICK)
+        .build()
+}
+
+/// A worker in a runtime of its own, so that it can die like a process.
+pub(crate) struct Worker {
+    runtime: Option<tokio::runtime::Runtime>,
+    pub(crate) engine: Engine,
+    pub(crate) pool: PgPool,
+}
+
+impl Worker {
+    /// Ends without a word: tasks stop where they are, nothing is released.
+    pub(crate) fn die(mut self) {
+        self.runtime.take().expect("it lives").shutdown_background();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Lab {
+    /// Starts a worker of this name with leases of 400 ms.
+    pub(crate) async fn worker(&self, name: &str, definition: Definition) -> Worker {
+        let runtime =
+            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (url, name) = (self.url.clone(), name.to_owned());
+        let started = runtime.spawn(async move {
+            let pool = PgPoolOptions::new().max_connections(4).connect(&url).await.unwrap();
+            let config = EngineConfig {
+                lease: Duration::from_millis(400),
+                heartbeat: Duration::from_millis(100),
+                scan_every: Duration::from_millis(50),
+                near_window: Duration::from_millis(200),
+                hold_max: Duration::from_millis(300),
+                ..EngineConfig::named(name)
+            };
+            (Engine::start(pool.clone(), config, [definition]).await.unwrap(), pool)
+        });
+        let (engine, pool) = started.await.unwrap();
+        Worker { runtime: Some(runtime), engine, pool }
+    }
+
+    /// Starts a shop saga.
+    pub(crate) async fn start(&self, worker: &Worker, patience: Option<Duration>) -> SagaId {
+        let saga = SagaId::generate();
+        let (engine, pool) = (worker.engine.clone(), worker.pool.clone());
+        let start = Start {
+            saga,
+            input: "basket".to_owned(),
+            patience,
+            attributes: BTreeMap::new(),
+            traceparent: None,
+        };
+        // In the worker's own runtime, as a process's callers are.
+        worker
+            .runtime
+            .as_ref()
+            .unwrap()
+            .spawn(async move {
+                let mut transaction = pool.begin().await.unwrap();
+                let started = engine.start_in(&mut transaction, "shop", &start).await.unwrap();
+                transaction.commit().await.unwrap();
+                started.run();
+            })
+            .await
+            .unwrap();
+        saga
+    }
+
+    pub(crate) async fn signal(
+        &self,
+        worker: &Worker,
+        saga: SagaId,
+        key: &str,
+        name: &str,
+        payload: Value,
+    ) -> bool {
+        let mut connection = self.pool.acquire().await.unwrap();
+        let sent = worker.engine.send(&mut connection, saga, key, name, &payload).await.unwrap();
+        let engine = worker.engine.clone();
+        worker.runtime.as_ref().unwrap().spawn(async move { engine.nudge(saga) }).await.unwrap();
+        sent
+    }
+
+    /// Waits until the saga has this status.
+    pub(crate) async fn reaches(&self, worker: &Worker, saga: SagaId, status: Status) -> Standing {
+        let standing = worker
+            .engine
+            .wait_for(saga, PATIENCE, |standing| standing.status == status)
+            .await
+            .unwrap()
+            .unwrap();
+        assert_eq!(standing.status, status, "{:?}", self.journal(saga).await);
+        standing
+    }
+
+    /// Names of the saga's events, in order.
+    pub(crate) async fn journal(&self, saga: SagaId) -> Vec<String> {
+        sqlx::query_scalar("SELECT event->>'event' FROM saga.events WHERE saga_id = $1 ORDER BY seq")
+            .bind(saga.0)
+            .fetch_all(&self.pool)
+            .await
+            .unwrap()
+    }
+}
+
+/// Waits until a condition holds.
+pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let end = tokio::time::Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(tokio::time::Instant::now() < end, "waited in vain until {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(10);
