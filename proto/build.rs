@@ -5,10 +5,15 @@
 
 use std::{env, error::Error, fs, path::PathBuf};
 
-const FILES: [&str; 4] =
-    ["money/v1/money.proto", "orders/v1/orders.proto", "inventory/v1/inventory.proto", "payment/v1/payment.proto"];
+const FILES: [&str; 4] = [
+    "money/v1/money.proto",
+    "orders/v1/orders.proto",
+    "inventory/v1/inventory.proto",
+    "payment/v1/payment.proto",
+];
 /// Rich errors must be resolvable by transcoders, so their descriptors travel with ours.
-const THIRD_PARTY: [&str; 2] = ["third_party/google/rpc/status.proto", "third_party/google/rpc/error_details.proto"];
+const THIRD_PARTY: [&str; 2] =
+    ["third_party/google/rpc/status.proto", "third_party/google/rpc/error_details.proto"];
 /// Third party first: a file is named after the first folder it is found in.
 const INCLUDES: [&str; 2] = ["third_party", "."];
 
