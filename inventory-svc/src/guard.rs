@@ -71,20 +71,18 @@ impl Guard {
     pub async fn run(self, stop: CancellationToken) {
         let mut stand = self.standing.watch();
         loop {
-            let doubtful = match &*stand.borrow_and_update() {
-                Stand::Open(_) => None,
-                Stand::Closed(doubtful) => Some(*doubtful),
-            };
+            let now = stand.borrow_and_update().clone();
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = stand.changed() => if changed.is_err() { return },
-                () = self.heal(doubtful) => {}
+                () = self.heal(&now) => {}
             }
         }
     }
 
-    async fn heal(&self, closed: Option<Option<Generation>>) {
-        let Some(doubtful) = closed else { return std::future::pending().await };
+    /// Tries until the partition is open; waits for ever if it is, for a change of standing ends the wait.
+    async fn heal(&self, stand: &Stand) {
+        let Stand::Closed(doubtful) = *stand else { return std::future::pending().await };
         let mut pause = PAUSE_MIN;
         loop {
             match self.attempt(doubtful).await {

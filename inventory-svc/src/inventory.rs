@@ -15,7 +15,7 @@ use tracing::{Instrument, field::Empty};
 use crate::{
     clock::Clock,
     grouped::Grouped,
-    ledger::{Ledger, MadeChange},
+    ledger::{Balance, Ledger, MadeChange},
     partition::Position,
     reservation::{Denied, Record, RefusalReason},
     sku::Sku,
@@ -64,6 +64,7 @@ pub struct Inventory {
     outcome_ttl: Duration,
     reservations: Grouped<Record>,
     changes: Grouped<MadeChange>,
+    balances: Grouped<Balance>,
 }
 
 impl Inventory {
@@ -75,7 +76,7 @@ impl Inventory {
         clock: Arc<Clock>,
         outcome_ttl: Duration,
     ) -> Self {
-        let (first, second) = (ledger.clone(), ledger.clone());
+        let (first, second, third) = (ledger.clone(), ledger.clone(), ledger.clone());
         let reservations = Grouped::new(move |ids| {
             let ledger = first.clone();
             async move { ledger.reservations(&ids).await }
@@ -84,31 +85,40 @@ impl Inventory {
             let ledger = second.clone();
             async move { ledger.changes(&ids).await }
         });
-        Self { gate, ledger, standing, clock, outcome_ttl, reservations, changes }
+        let balances = Grouped::new(move |skus| {
+            let ledger = third.clone();
+            async move { ledger.balances(&skus).await }
+        });
+        Self { gate, ledger, standing, clock, outcome_ttl, reservations, changes, balances }
     }
 
-    /// What the ledger has recorded for a reservation id, when it can be trusted to know all that Redis forgot.
+    /// What the ledger has recorded for a reservation id that Redis may have forgotten.
     async fn recorded(&self, open: &Open, id: &str) -> Result<Option<Record>, NotReady> {
-        let found = self.reservations.get(id).await.map_err(|error| away(&error))?;
-        self.vouched(open, found)
+        let vouches = self.vouches(open);
+        vouched(vouches, self.reservations.get(id).await.map_err(|error| away(&error))?)
     }
 
-    /// What the ledger has recorded for a request id, likewise.
+    /// What the ledger has recorded for a request id that Redis may have forgotten.
     async fn recorded_change(&self, open: &Open, id: &str) -> Result<Option<MadeChange>, NotReady> {
-        let found = self.changes.get(id).await.map_err(|error| away(&error))?;
-        self.vouched(open, found)
+        let vouches = self.vouches(open);
+        vouched(vouches, self.changes.get(id).await.map_err(|error| away(&error))?)
     }
 
-    /// What is found is true. That nothing is found means something only while the ledger is close behind.
-    fn vouched<T>(&self, open: &Open, found: Option<T>) -> Result<Option<T>, NotReady> {
-        if found.is_none() && !open.ledger_vouches(self.clock.now_ms(), self.outcome_ttl) {
-            return Err(NotReady::Backlogged);
+    /// Whether the ledger knows all that Redis may have forgotten. To be asked before the ledger is read: what was
+    /// appended after the read would vouch for something the read did not see.
+    fn vouches(&self, open: &Open) -> Result<(), NotReady> {
+        if open.ledger_vouches(self.clock.now_ms(), self.outcome_ttl) {
+            Ok(())
+        } else {
+            Err(NotReady::Backlogged)
         }
-        Ok(found)
     }
 
     /// Whether the ledger knows any of these SKUs.
     async fn knows_any(&self, skus: &[Sku]) -> Result<bool, NotReady> {
+        if let [sku] = skus {
+            return Ok(self.balances.get(sku.as_str()).await.map_err(|error| away(&error))?.is_some());
+        }
         let skus: Vec<String> = skus.iter().map(|sku| sku.as_str().to_owned()).collect();
         let known = self.ledger.balances(&skus).await.map_err(|error| away(&error))?;
         Ok(!known.is_empty())
@@ -138,6 +148,11 @@ impl Inventory {
         self.standing.fence(open.generation(), &why);
         NotReady::Fenced.into()
     }
+}
+
+/// What is found is true. That nothing is found means something only if the ledger vouches for it.
+fn vouched<T>(vouches: Result<(), NotReady>, found: Option<T>) -> Result<Option<T>, NotReady> {
+    if found.is_none() { vouches.map(|()| None) } else { Ok(found) }
 }
 
 /// A store that does not answer is not the caller's fault and says nothing about what happened.

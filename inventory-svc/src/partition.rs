@@ -24,6 +24,7 @@ pub struct Seq(pub i64);
 
 impl Seq {
     /// The number after this one.
+    #[must_use]
     pub const fn next(self) -> Self {
         Self(self.0 + 1)
     }

@@ -211,7 +211,7 @@ impl Gate {
         for line in &order.lines {
             call.key(keys.stock(&line.sku)).arg(line.units.get());
         }
-        reply::reservation(self.run("reserve", &call).await?)
+        reply::reservation(&self.run("reserve", &call).await?)
     }
 
     /// Ends a hold of these lines; leave them empty to learn them from the reply.
@@ -236,7 +236,7 @@ impl Gate {
         for line in lines {
             call.key(keys.stock(&line.sku)).arg(line.units.get());
         }
-        reply::reservation(self.run(name, &call).await?)
+        reply::reservation(&self.run(name, &call).await?)
     }
 
     /// Changes the number received of a SKU. The words are what the ledger says about the request and the SKU.
@@ -258,7 +258,7 @@ impl Gate {
         call.arg(change.request_id.as_str()).arg(change.fingerprint().as_str());
         call.arg(format!("{}={}", change.sku, change.delta)).arg(change.delta).arg(&change.reason);
         call.arg(reply::word(sku_word)).arg(crate::sku::Units::RECEIVED_MAX).arg(reply::word(id_word));
-        reply::change(self.run(name, &call).await?)
+        reply::change(&self.run(name, &call).await?)
     }
 
     /// A SKU's counters as they are now, whether or not the ledger has them yet.

@@ -41,12 +41,12 @@ struct Reader {
 }
 
 impl Reader {
-    fn wrong(&mut self, field: impl Into<String>, description: impl ToString) {
+    fn wrong(&mut self, field: impl Into<String>, description: &dyn std::fmt::Display) {
         self.violations.push(Violation { field: field.into(), description: description.to_string() });
     }
 
-    fn take<T, E: ToString>(&mut self, field: impl Into<String>, parsed: Result<T, E>) -> Option<T> {
-        parsed.map_err(|error| self.wrong(field, error)).ok()
+    fn take<T, E: std::fmt::Display>(&mut self, field: impl Into<String>, parsed: Result<T, E>) -> Option<T> {
+        parsed.map_err(|error| self.wrong(field, &error)).ok()
     }
 
     /// What was read, if nothing was wrong with it or anything else.
@@ -81,7 +81,7 @@ pub fn reserve(request: &api::ReserveRequest) -> Result<ReserveOrder, Violations
 
 fn lines(reader: &mut Reader, lines: &[api::Line]) -> Option<Lines> {
     if !LINES.contains(&lines.len()) {
-        reader.wrong("lines", format!("must be 1 to 1,500 lines, not {}", lines.len()));
+        reader.wrong("lines", &format!("must be 1 to 1,500 lines, not {}", lines.len()));
     }
     let mut read = Vec::with_capacity(lines.len().min(*LINES.end()));
     for (index, line) in lines.iter().enumerate() {
@@ -120,7 +120,7 @@ pub fn sku(sku: &str) -> Result<Sku, Violations> {
 pub fn receive(request: &api::ReceiveStockRequest) -> Result<ChangeStock, Violations> {
     let mut reader = Reader::default();
     if Units::new(request.quantity).is_none() {
-        reader.wrong("quantity", "must be 1 to 1,000,000,000");
+        reader.wrong("quantity", &"must be 1 to 1,000,000,000");
     }
     change(reader, Act::Receive, &request.sku, request.quantity, &request.request_id, &request.reason)
 }
@@ -129,7 +129,7 @@ pub fn receive(request: &api::ReceiveStockRequest) -> Result<ChangeStock, Violat
 pub fn adjust(request: &api::AdjustStockRequest) -> Result<ChangeStock, Violations> {
     let mut reader = Reader::default();
     if request.delta == 0 || !(-Units::MAX..=Units::MAX).contains(&request.delta) {
-        reader.wrong("delta", "must be within ±1,000,000,000 and not 0");
+        reader.wrong("delta", &"must be within ±1,000,000,000 and not 0");
     }
     change(reader, Act::Adjust, &request.sku, request.delta, &request.request_id, &request.reason)
 }
@@ -145,7 +145,7 @@ fn change(
     let sku = reader.take("sku", Sku::parse(sku));
     let request_id = reader.take("request_id", CallerId::parse(request_id));
     if !REASON_CHARACTERS.contains(&reason.chars().count()) || reason.chars().any(char::is_control) {
-        reader.wrong("reason", "must be 1 to 200 characters, none of them a control character");
+        reader.wrong("reason", &"must be 1 to 200 characters, none of them a control character");
     }
     let read = sku.zip(request_id);
     let change =
@@ -167,7 +167,7 @@ pub fn page(request: &api::ListStockRequest) -> Result<Page, Violations> {
     let mut reader = Reader::default();
     let size = if request.page_size == 0 { PAGE_SIZE_DEFAULT } else { request.page_size };
     if !PAGE_SIZE.contains(&size) {
-        reader.wrong("page_size", "must be 1 to 1,000");
+        reader.wrong("page_size", &"must be 1 to 1,000");
     }
     let after = match request.page_token.as_str() {
         "" => Some(None),

@@ -313,7 +313,7 @@ impl<'a> Row<'a> {
             }
             Kind::Stock(change) => {
                 row.request_id = Some(change.request_id.as_str());
-                row.skus = change.sku.as_str().to_owned();
+                change.sku.as_str().clone_into(&mut row.skus);
                 row.quantities = change.delta.to_string();
                 row.fingerprint = Some(&change.fingerprint);
                 row.reason = Some(&change.reason);

@@ -64,7 +64,7 @@ pub(super) fn id_word(known: Word) -> &'static str {
     if known == Word::Known { "held" } else { word(known) }
 }
 
-pub(super) fn reservation(reply: Vec<String>) -> Result<ReservationReply, GateError> {
+pub(super) fn reservation(reply: &[String]) -> Result<ReservationReply, GateError> {
     let parts: Vec<&str> = reply.iter().map(String::as_str).collect();
     Ok(match parts.as_slice() {
         ["FENCED", why] => ReservationReply::Fenced(Fenced((*why).to_owned())),
@@ -78,7 +78,7 @@ pub(super) fn reservation(reply: Vec<String>) -> Result<ReservationReply, GateEr
     })
 }
 
-pub(super) fn change(reply: Vec<String>) -> Result<ChangeReply, GateError> {
+pub(super) fn change(reply: &[String]) -> Result<ChangeReply, GateError> {
     let parts: Vec<&str> = reply.iter().map(String::as_str).collect();
     Ok(match parts.as_slice() {
         ["FENCED", why] => ChangeReply::Fenced(Fenced((*why).to_owned())),

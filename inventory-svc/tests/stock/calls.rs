@@ -225,7 +225,7 @@ async fn crossing_orders_do_not_block_each_other() {
 }
 
 /// Asks until it is so, for at most ten seconds.
-pub async fn wait_for(mut so: impl AsyncFnMut() -> bool) {
+pub(crate) async fn wait_for(mut so: impl AsyncFnMut() -> bool) {
     let give_up = tokio::time::Instant::now() + Duration::from_secs(10);
     while !so().await {
         assert!(tokio::time::Instant::now() < give_up, "it never became so");

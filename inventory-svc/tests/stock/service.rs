@@ -19,19 +19,19 @@ use crate::stores::Stores;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-pub struct Service {
-    pub reservations: InventoryServiceClient<runtime::client::Client>,
-    pub stock: StockServiceClient<runtime::client::Client>,
+pub(crate) struct Service {
+    pub(crate) reservations: InventoryServiceClient<runtime::client::Client>,
+    pub(crate) stock: StockServiceClient<runtime::client::Client>,
     stop: CancellationToken,
     served: JoinHandle<Result<(), inventory_svc::ServeError>>,
 }
 
 impl Service {
-    pub async fn start(stores: &Stores) -> Self {
+    pub(crate) async fn start(stores: &Stores) -> Self {
         Self::start_with(stores, &[]).await
     }
 
-    pub async fn start_with(stores: &Stores, flags: &[&str]) -> Self {
+    pub(crate) async fn start_with(stores: &Stores, flags: &[&str]) -> Self {
         let (database, redis) = (stores.database_url(), stores.redis_url());
         let mut arguments = vec!["inventory-svc", "--database-url", &database, "--redis-url", &redis];
         arguments.extend(flags);
@@ -48,7 +48,7 @@ impl Service {
     }
 
     /// Waits until stock can be read.
-    pub async fn until_ready(&self) {
+    pub(crate) async fn until_ready(&self) {
         let give_up = Instant::now() + PATIENCE;
         while let Err(status) = self.get("no such SKU").await {
             if status.code() == Code::NotFound {
@@ -59,22 +59,22 @@ impl Service {
         }
     }
 
-    pub async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.stop.cancel();
         self.served.await.unwrap().unwrap();
     }
 
     /// Ends the service as a crash would: nothing is drained.
-    pub async fn abort(self) {
+    pub(crate) async fn abort(self) {
         self.served.abort();
         drop(self.served.await);
     }
 
-    pub async fn reserve(&self, id: &str, lines: &[(&str, i64)]) -> Result<api::Reservation, Status> {
+    pub(crate) async fn reserve(&self, id: &str, lines: &[(&str, i64)]) -> Result<api::Reservation, Status> {
         self.reserve_for(id, lines, Duration::from_secs(60)).await
     }
 
-    pub async fn reserve_for(
+    pub(crate) async fn reserve_for(
         &self,
         id: &str,
         lines: &[(&str, i64)],
@@ -90,34 +90,39 @@ impl Service {
         self.reservations.clone().reserve(request).await.map(tonic::Response::into_inner)
     }
 
-    pub async fn confirm(&self, id: &str) -> Result<api::Reservation, Status> {
+    pub(crate) async fn confirm(&self, id: &str) -> Result<api::Reservation, Status> {
         let request = api::ConfirmRequest { reservation_id: id.to_owned() };
         self.reservations.clone().confirm(request).await.map(tonic::Response::into_inner)
     }
 
-    pub async fn release(&self, id: &str) -> Result<api::Reservation, Status> {
+    pub(crate) async fn release(&self, id: &str) -> Result<api::Reservation, Status> {
         let request = api::ReleaseRequest { reservation_id: id.to_owned() };
         self.reservations.clone().release(request).await.map(tonic::Response::into_inner)
     }
 
-    pub async fn reservation(&self, id: &str) -> Result<api::Reservation, Status> {
+    pub(crate) async fn reservation(&self, id: &str) -> Result<api::Reservation, Status> {
         let request = api::GetReservationRequest { reservation_id: id.to_owned() };
         self.reservations.clone().get_reservation(request).await.map(tonic::Response::into_inner)
     }
 
-    pub async fn get(&self, sku: &str) -> Result<api::Stock, Status> {
+    pub(crate) async fn get(&self, sku: &str) -> Result<api::Stock, Status> {
         let request = api::GetStockRequest { sku: sku.to_owned() };
         self.reservations.clone().get_stock(request).await.map(tonic::Response::into_inner)
     }
 
     /// available, held, sold and received of a SKU.
-    pub async fn counters(&self, sku: &str) -> [i64; 4] {
+    pub(crate) async fn counters(&self, sku: &str) -> [i64; 4] {
         let stock = self.get(sku).await.unwrap();
         assert_eq!(stock.available + stock.held + stock.sold, stock.received, "{sku}");
         [stock.available, stock.held, stock.sold, stock.received]
     }
 
-    pub async fn receive(&self, request_id: &str, sku: &str, quantity: i64) -> Result<api::Stock, Status> {
+    pub(crate) async fn receive(
+        &self,
+        request_id: &str,
+        sku: &str,
+        quantity: i64,
+    ) -> Result<api::Stock, Status> {
         let request = api::ReceiveStockRequest {
             sku: sku.to_owned(),
             quantity,
@@ -127,7 +132,7 @@ impl Service {
         self.stock.clone().receive_stock(request).await.map(tonic::Response::into_inner)
     }
 
-    pub async fn adjust(&self, request_id: &str, sku: &str, delta: i64) -> Result<api::Stock, Status> {
+    pub(crate) async fn adjust(&self, request_id: &str, sku: &str, delta: i64) -> Result<api::Stock, Status> {
         let request = api::AdjustStockRequest {
             sku: sku.to_owned(),
             delta,
@@ -139,7 +144,7 @@ impl Service {
 }
 
 /// Code, reason, and the SKUs it names.
-pub fn refusal<T: std::fmt::Debug>(answer: Result<T, Status>) -> (Code, String, String) {
+pub(crate) fn refusal<T: std::fmt::Debug>(answer: Result<T, Status>) -> (Code, String, String) {
     let status = answer.unwrap_err();
     let reason =
         runtime::status::reason(&status, DOMAIN).unwrap_or_else(|| panic!("no reason in {status:?}"));
@@ -148,6 +153,6 @@ pub fn refusal<T: std::fmt::Debug>(answer: Result<T, Status>) -> (Code, String, 
 }
 
 /// The reason alone.
-pub fn reason<T: std::fmt::Debug>(answer: Result<T, Status>) -> String {
+pub(crate) fn reason<T: std::fmt::Debug>(answer: Result<T, Status>) -> String {
     refusal(answer).1
 }

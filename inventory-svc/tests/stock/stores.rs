@@ -15,9 +15,9 @@ use inventory_svc::{
 };
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, PgConnection, postgres::PgConnectOptions};
 
-pub const PARTITION: PartitionId = PartitionId::FIRST;
+pub(crate) const PARTITION: PartitionId = PartitionId::FIRST;
 
-pub struct Stores {
+pub(crate) struct Stores {
     redis: Child,
     folder: PathBuf,
     database: String,
@@ -30,7 +30,7 @@ fn admin() -> PgConnectOptions {
 }
 
 impl Stores {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let name = format!("inventory_{}", uuid::Uuid::new_v4().simple());
         let mut connection = admin().connect().await.unwrap();
         let create = format!("create database {name}");
@@ -42,16 +42,16 @@ impl Stores {
         stores
     }
 
-    pub fn redis_url(&self) -> String {
+    pub(crate) fn redis_url(&self) -> String {
         format!("redis+unix://{}", self.folder.join("redis.sock").display())
     }
 
-    pub fn database_url(&self) -> String {
+    pub(crate) fn database_url(&self) -> String {
         admin().database(&self.database).to_url_lossy().to_string()
     }
 
     /// Kills Redis and starts an empty one.
-    pub async fn lose_redis(&mut self) {
+    pub(crate) async fn lose_redis(&mut self) {
         self.redis.kill().unwrap();
         self.redis.wait().unwrap();
         self.redis = spawn_redis(&self.folder);
@@ -72,37 +72,37 @@ impl Stores {
         redis::cmd("PING").query_async(&mut connection).await
     }
 
-    pub async fn redis(&self) -> redis::aio::MultiplexedConnection {
+    pub(crate) async fn redis(&self) -> redis::aio::MultiplexedConnection {
         redis::Client::open(self.redis_url()).unwrap().get_multiplexed_async_connection().await.unwrap()
     }
 
     /// Sends one command, written as one would at a prompt; arguments have no spaces.
-    pub async fn command<T: redis::FromRedisValue>(&self, words: &str) -> T {
+    pub(crate) async fn command<T: redis::FromRedisValue>(&self, words: &str) -> T {
         let mut words = words.split(' ');
         let mut command = redis::cmd(words.next().unwrap());
         command.arg(words.collect::<Vec<_>>());
         command.query_async(&mut self.redis().await).await.unwrap()
     }
 
-    pub async fn sql(&self) -> PgConnection {
+    pub(crate) async fn sql(&self) -> PgConnection {
         PgConnection::connect(&self.database_url()).await.unwrap()
     }
 
-    pub async fn count(&self, sql: &'static str) -> i64 {
+    pub(crate) async fn count(&self, sql: &'static str) -> i64 {
         sqlx::query_scalar(sql).fetch_one(&mut self.sql().await).await.unwrap()
     }
 
-    pub fn gate(&self) -> Gate {
+    pub(crate) fn gate(&self) -> Gate {
         let limits = Limits { outcome_ttl: Duration::from_secs(3_600), backlog_entries: 1_000 };
         Gate::new(&self.redis_url(), PARTITION, limits).unwrap()
     }
 
-    pub async fn ledger(&self) -> Ledger {
+    pub(crate) async fn ledger(&self) -> Ledger {
         Ledger::open(&self.database_url(), PARTITION).await.unwrap()
     }
 
     /// For every SKU, the ledger's balance is the sum of its movements, and what is held is what open holds hold.
-    pub async fn check_ledger(&self) {
+    pub(crate) async fn check_ledger(&self) {
         let contradictions = self
             .count(
                 "with lines as (
@@ -141,7 +141,7 @@ impl Stores {
     }
 
     /// For every SKU, Redis (of the open generation) has what the ledger has.
-    pub async fn check_redis(&self) {
+    pub(crate) async fn check_redis(&self) {
         let generation: i64 = self.command("HGET hf:{p0}:head generation").await;
         let keys = Keys::new(PARTITION, Generation(generation));
         let balances = self.ledger().await.balances_after(None, 10_000).await.unwrap();
