@@ -50,13 +50,16 @@ pub async fn check_stock(stack: &Stack) -> Result<Vec<Violation>> {
 
 /// Waits until everything is at rest and nothing is broken.
 pub async fn hold(stack: &Stack) -> Result<()> {
-    eventually("every invariant holds at rest", AT_REST_WITHIN, async || none(&check(stack).await?)).await
+    eventually("every invariant holds at rest", AT_REST_WITHIN, async || none(&Box::pin(check(stack)).await?))
+        .await
 }
 
 /// The same for a stack without orders.
 pub async fn hold_for_stock(stack: &Stack) -> Result<()> {
-    eventually("every invariant of stock holds", AT_REST_WITHIN, async || none(&check_stock(stack).await?))
-        .await
+    eventually("every invariant of stock holds", AT_REST_WITHIN, async || {
+        none(&Box::pin(check_stock(stack)).await?)
+    })
+    .await
 }
 
 fn none(violations: &[Violation]) -> Result<()> {

@@ -29,7 +29,7 @@ impl Process {
             .stdout(output)
             .stderr(errors)
             .spawn()
-            .with_context(|| format!("cannot start {name}: {:?}", command.get_program()))?;
+            .with_context(|| format!("cannot start {name}: {}", command.get_program().display()))?;
         Ok(Self { name: name.to_owned(), child, log: log.to_owned() })
     }
 

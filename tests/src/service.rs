@@ -55,10 +55,10 @@ pub struct Service {
 
 impl Service {
     /// A service that does not run yet. Its log goes to `folder`.
-    pub fn new(part: Part, port: Port, folder: &Path, mut env: Vec<(String, String)>) -> Self {
-        env.push(("HOLDFAST_LISTEN".to_owned(), port.address()));
-        let log = folder.join(format!("{}-{}.log", part.binary(), port.number()));
-        Self { part, port, env, log, process: None }
+    pub fn new(part: Part, at: Port, folder: &Path, mut env: Vec<(String, String)>) -> Self {
+        env.push(("HOLDFAST_LISTEN".to_owned(), at.address()));
+        let log = folder.join(format!("{}-{}.log", part.binary(), at.number()));
+        Self { part, port: at, env, log, process: None }
     }
 
     /// `http://127.0.0.1:<port>`.

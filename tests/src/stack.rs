@@ -12,7 +12,7 @@ use crate::ports::Port;
 use crate::requests::receive;
 use crate::service::{Part, Service};
 use crate::sink::Sink;
-use crate::stores::Stores;
+use crate::stores::{Layout, Stores};
 
 /// Which services of a stack are started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,7 @@ enum Started {
 pub struct Plan {
     started: Started,
     traced: bool,
+    layout: Layout,
     env: Vec<(Part, String, String)>,
 }
 
@@ -51,7 +52,7 @@ pub struct Stack {
 impl Plan {
     /// All services, no tracing.
     pub fn all() -> Self {
-        Self { started: Started::All, traced: false, env: Vec::new() }
+        Self { started: Started::All, traced: false, layout: Layout::Shared, env: Vec::new() }
     }
 
     /// One service alone: its peers have addresses where nobody listens.
@@ -66,6 +67,13 @@ impl Plan {
         self
     }
 
+    /// A database for each service.
+    #[must_use]
+    pub fn own_databases(mut self) -> Self {
+        self.layout = Layout::Own;
+        self
+    }
+
     /// One more environment variable for a service.
     #[must_use]
     pub fn env(mut self, part: Part, name: &str, value: &str) -> Self {
@@ -75,7 +83,12 @@ impl Plan {
 
     /// Starts it and waits until what is started serves.
     pub async fn start(self) -> Result<Stack> {
-        let stores = Stores::create().await?;
+        // On the heap: every test carries this future in its own.
+        Box::pin(self.assemble()).await
+    }
+
+    async fn assemble(self) -> Result<Stack> {
+        let stores = Stores::create(self.layout).await?;
         let sink = if self.traced { Some(Sink::start().await?) } else { None };
         let ports = Ports { order: Port::claim()?, inventory: Port::claim()?, payment: Port::claim()? };
         let urls = Urls::of(&ports);

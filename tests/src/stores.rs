@@ -1,5 +1,6 @@
-//! The stores of one stack: three databases and a Redis of its own, dropped at the end.
+//! The stores of one stack: a Redis and a database of its own, or three, dropped at the end.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
@@ -15,8 +16,17 @@ static NEXT: AtomicU32 = AtomicU32::new(0);
 /// Readers of the harness per database; a few are enough and leave the server's connections to the services.
 const READERS_MAX: u32 = 2;
 
-/// A database of a stack: one service's own.
-#[derive(Debug)]
+/// How a stack's services share databases. Their schemas never meet, so both are as good for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// All in one: the quickest to make and to drop.
+    Shared,
+    /// One each, so that one can be taken away from its service.
+    Own,
+}
+
+/// A database of a stack.
+#[derive(Debug, Clone)]
 pub struct Database {
     /// Its name in the server.
     pub name: String,
@@ -41,17 +51,23 @@ pub struct Stores {
 
 impl Stores {
     /// Makes the databases and starts Redis.
-    pub async fn create() -> Result<Self> {
+    pub async fn create(layout: Layout) -> Result<Self> {
         let postgres = Postgres::find()?;
         let folder = tempfile::Builder::new().prefix("holdfast-").tempdir_in("/tmp")?;
         let run = format!("hf_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let admin_url = postgres.admin_url();
-        let (redis, orders, inventory, payment) = tokio::try_join!(
-            Redis::start(folder.path()),
-            Database::create(&admin_url, format!("{run}_orders")),
-            Database::create(&admin_url, format!("{run}_inventory")),
-            Database::create(&admin_url, format!("{run}_payment")),
-        )?;
+        let make = |name: &str| Database::create(&admin_url, format!("{run}_{name}"));
+        let databases = async {
+            match layout {
+                Layout::Shared => {
+                    let one = make("all").await?;
+                    Ok((one.clone(), one.clone(), one))
+                }
+                Layout::Own => tokio::try_join!(make("orders"), make("inventory"), make("payment")),
+            }
+        };
+        let (redis, databases) = tokio::try_join!(Redis::start(folder.path()), databases)?;
+        let (orders, inventory, payment) = databases;
         Ok(Self { orders, inventory, payment, redis, folder, postgres })
     }
 
@@ -87,6 +103,7 @@ impl Drop for Stores {
     fn drop(&mut self) {
         let admin_url = self.postgres.admin_url();
         let names = [&self.orders, &self.inventory, &self.payment].map(|database| database.name.clone());
+        let names = BTreeSet::from(names);
         // Drop cannot await and may run inside a runtime, so a thread with a runtime of its own does it. What fails
         // is left behind in a server of tests: nothing to tell a test that has ended.
         let dropping = std::thread::spawn(move || -> Result<()> {

@@ -19,7 +19,7 @@ const RECOVERED_WITHIN: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn c27_order_svc_dead_for_good_gives_stock_back_once() -> Result<()> {
-    // The hold outlives the order's second by these two, so it lapses after two.
+    // The hold outlives the order's two seconds by these two, so it lapses after three.
     let plan = Plan::all().env(Part::Order, "HOLDFAST_PAYMENT_GRACE_MS", "500").env(
         Part::Order,
         "HOLDFAST_HOLD_MARGIN_MS",
@@ -27,7 +27,7 @@ async fn c27_order_svc_dead_for_good_gives_stock_back_once() -> Result<()> {
     );
     let mut stack = plan.start().await?;
     stack.receive("A", 5).await?;
-    let request = pay_later("abandoned", &[("A", 2)], Duration::from_secs(1));
+    let request = pay_later("abandoned", &[("A", 2)], Duration::from_secs(2));
     let order = stack.clients.orders.clone().create_order(request).await?.into_inner();
     assert_eq!(order.state(), State::AwaitingPayment);
     stack.order.kill();

@@ -17,7 +17,7 @@ use proto::payment::v1::{GetPaymentRequest, ListPaymentsRequest, Payment, paymen
 const SOON: Duration = Duration::from_secs(15);
 
 async fn closed_by_its_deadline(stack: &Stack) -> Result<Order> {
-    let request = pay_later("unpaid", &[("A", 2)], Duration::from_secs(1));
+    let request = pay_later("unpaid", &[("A", 2)], Duration::from_secs(2));
     let order = stack.clients.orders.clone().create_order(request).await?.into_inner();
     assert_eq!(order.state(), State::AwaitingPayment);
     let ended = stack.ended(&order.order_id, SOON).await?;
@@ -74,13 +74,13 @@ async fn c35a_a_report_after_the_deadline_is_exceptional_and_refunded_once() -> 
 
 #[tokio::test]
 async fn c35b_a_provider_that_pays_after_the_cancel_is_refunded_once() -> Result<()> {
-    // Without grace the deadline closes the order at one second; the provider pays all the same a second later.
+    // Without grace the deadline closes the order at two seconds; the provider pays all the same a second later.
     let plan = Plan::all().env(Part::Order, "HOLDFAST_PAYMENT_GRACE_MS", "0");
     let stack = plan.start().await?;
     stack.receive("A", 5).await?;
-    let request = pay_later("unpaid", &[("A", 2)], Duration::from_secs(1));
+    let request = pay_later("unpaid", &[("A", 2)], Duration::from_secs(2));
     let order = stack.clients.orders.clone().create_order(request).await?.into_inner();
-    let paying = charge("late-2", &order.payment_scope, &order.order_id, 200, "sim_pays_after_cancel_2000");
+    let paying = charge("late-2", &order.payment_scope, &order.order_id, 200, "sim_pays_after_cancel_3000");
     let begun = stack.clients.payments.clone().charge(paying).await?.into_inner();
     assert_eq!(begun.state(), payment::State::Processing);
     let ended = stack.ended(&order.order_id, SOON).await?;

@@ -85,7 +85,7 @@ async fn c45_a_declined_payment_is_undone_in_sight() -> Result<()> {
     let request = pay_now("declined", &[("A", 2)], "sim_decline");
     let order = stack.clients.orders.clone().create_order(request).await?.into_inner();
     assert_eq!((order.state(), order.cancel_reason()), (State::Cancelled, CancelReason::PaymentDeclined));
-    assert_eq!(order.payment_state(), PaymentState::NoneKept);
+    assert_eq!(order.payment_state(), PaymentState::Declined);
     assert_eq!(stack.counters("A").await?, (5, 0, 0));
     let trace = stack
         .sink()?

@@ -180,16 +180,16 @@ async fn c17b_an_id_with_the_same_lines_otherwise_written_is_a_repeat() -> Resul
 #[tokio::test]
 async fn c17c_a_receipt_id_with_another_quantity_is_refused() -> Result<()> {
     let stack = Stack::stock().await?;
-    let mut stock = stack.clients.stock.clone();
-    stock.receive_stock(receive("delivery", "A", 5)).await?;
-    let other = stock.receive_stock(within(Duration::from_secs(5), receive("delivery", "A", 6))).await;
+    let mut warehouse = stack.clients.stock.clone();
+    warehouse.receive_stock(receive("delivery", "A", 5)).await?;
+    let other = warehouse.receive_stock(within(Duration::from_secs(5), receive("delivery", "A", 6))).await;
     let refusal = other.as_ref().err().map(Refusal::of);
     assert_eq!(
         refusal.map(|refusal| refusal.reason).as_deref(),
         Some(reason::REQUEST_ID_REUSED),
         "{other:?}"
     );
-    stock.receive_stock(receive("delivery", "A", 5)).await?;
+    warehouse.receive_stock(receive("delivery", "A", 5)).await?;
     assert_eq!(stack.counters("A").await?, (5, 0, 0));
     hold_for_stock(&stack).await
 }

@@ -42,7 +42,7 @@ async fn c19d_no_lines() -> Result<()> {
 
 #[tokio::test]
 async fn c19e_more_lines_than_1500_counted_before_merging() -> Result<()> {
-    names(reserve("r", &[("A", 1); 1_501]), &["lines"]).await
+    names(reserve("r", &vec![("A", 1); 1_501]), &["lines"]).await
 }
 
 #[tokio::test]
@@ -79,12 +79,12 @@ async fn c19j_every_violation_at_once() -> Result<()> {
 #[tokio::test]
 async fn c19k_receipts_and_corrections_of_nothing() -> Result<()> {
     let stack = Stack::stock().await?;
-    let mut stock = stack.clients.stock.clone();
-    let answer = stock.receive_stock(receive("", "", 0)).await;
+    let mut warehouse = stack.clients.stock.clone();
+    let answer = warehouse.receive_stock(receive("", "", 0)).await;
     let refusal = assert_refused(answer, Code::InvalidArgument, reason::INVALID_FIELD);
-    assert_eq!(refusal.fields, ["sku", "quantity", "request_id"]);
-    let answer = stock.adjust_stock(AdjustStockRequest::default()).await;
+    assert_eq!(refusal.fields, ["quantity", "sku", "request_id"]);
+    let answer = warehouse.adjust_stock(AdjustStockRequest::default()).await;
     let refusal = assert_refused(answer, Code::InvalidArgument, reason::INVALID_FIELD);
-    assert_eq!(refusal.fields, ["sku", "delta", "request_id", "reason"]);
+    assert_eq!(refusal.fields, ["delta", "sku", "request_id", "reason"]);
     hold_for_stock(&stack).await
 }
