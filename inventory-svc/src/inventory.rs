@@ -8,7 +8,7 @@ mod reserve;
 
 pub use reserve::ReserveOrder;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use tracing::{Instrument, field::Empty};
 
@@ -114,14 +114,16 @@ impl Inventory {
         }
     }
 
-    /// Whether the ledger knows any of these SKUs.
-    async fn knows_any(&self, skus: &[Sku]) -> Result<bool, NotReady> {
-        if let [sku] = skus {
-            return Ok(self.balances.get(sku.as_str()).await.map_err(|error| away(&error))?.is_some());
-        }
-        let skus: Vec<String> = skus.iter().map(|sku| sku.as_str().to_owned()).collect();
-        let known = self.ledger.balances(&skus).await.map_err(|error| away(&error))?;
-        Ok(!known.is_empty())
+    /// Whether the ledger knows this SKU.
+    async fn knows(&self, sku: &Sku) -> Result<bool, NotReady> {
+        Ok(self.balances.get(sku.as_str()).await.map_err(|error| away(&error))?.is_some())
+    }
+
+    /// Which of these SKUs the ledger knows.
+    async fn known(&self, skus: &[Sku]) -> Result<HashSet<Sku>, NotReady> {
+        let names: Vec<String> = skus.iter().map(|sku| sku.as_str().to_owned()).collect();
+        let known = self.ledger.balances(&names).await.map_err(|error| away(&error))?;
+        Ok(known.into_values().map(|balance| balance.sku).collect())
     }
 
     /// Waits until what is about to be told is in the ledger.
@@ -155,8 +157,15 @@ fn vouched<T>(vouches: Result<(), NotReady>, found: Option<T>) -> Result<Option<
     if found.is_none() { vouches.map(|()| None) } else { Ok(found) }
 }
 
-/// A store that does not answer is not the caller's fault and says nothing about what happened.
+/// A store that does not answer is not the caller's fault and says nothing about what happened. Not a warning for each
+/// caller: the appender, the expiry loop and the clock each warn once when their store is away.
 fn away(error: &dyn std::fmt::Display) -> NotReady {
-    tracing::warn!(%error, "a store did not answer");
+    tracing::debug!(%error, "a store did not answer");
+    NotReady::StoreAway
+}
+
+/// A script and this version of the service disagree about what was said.
+fn misunderstood() -> NotReady {
+    tracing::error!("a script asked for what it was told");
     NotReady::StoreAway
 }

@@ -1,6 +1,6 @@
 //! ReceiveStock and AdjustStock: how the number received changes.
 
-use super::{CallError, Inventory, QUESTIONS_MAX, away};
+use super::{CallError, Inventory, QUESTIONS_MAX, away, misunderstood};
 use crate::{
     reservation::Denied,
     standing::NotReady,
@@ -22,7 +22,7 @@ impl Inventory {
                 self.gate.change(&fence, change, Word::None, sku_word).await.map_err(|error| away(&error))?;
             return match reply {
                 ChangeReply::Missing => {
-                    let known = self.knows_any(std::slice::from_ref(&change.sku)).await?;
+                    let known = self.knows(&change.sku).await?;
                     sku_word = if known { Word::Known } else { Word::None };
                     continue;
                 }
@@ -35,7 +35,7 @@ impl Inventory {
                 ChangeReply::TooMuch => Err(CallError::TooMuch),
                 ChangeReply::Fenced(why) => Err(self.fenced(&open, &why.0)),
                 ChangeReply::Backlogged => Err(NotReady::Backlogged.into()),
-                ChangeReply::UnknownId => Err(away(&"a script asked what it was told").into()),
+                ChangeReply::UnknownId => Err(misunderstood().into()),
             };
         }
         Err(NotReady::Fenced.into())

@@ -32,7 +32,7 @@ impl Inventory {
         match self.gate.counters(open.generation(), sku).await.map_err(|error| away(&error))? {
             Read::Found(counters) => Ok(counters),
             Read::Fenced(why) => Err(self.fenced(&open, &why.0)),
-            Read::Missing if !self.knows_any(std::slice::from_ref(sku)).await? => Err(CallError::UnknownSku),
+            Read::Missing if !self.knows(sku).await? => Err(CallError::UnknownSku),
             // Received in the moment between the two reads, or lost by Redis: looking again tells.
             Read::Missing => {
                 match self.gate.counters(open.generation(), sku).await.map_err(|error| away(&error))? {

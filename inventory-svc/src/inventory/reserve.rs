@@ -1,6 +1,8 @@
 //! Reserve: holds all lines or none, or tells what became of the id before.
 
-use super::{CallError, Inventory, QUESTIONS_MAX, away};
+use std::collections::HashSet;
+
+use super::{CallError, Inventory, QUESTIONS_MAX, away, misunderstood};
 use crate::{
     reservation::{CallerId, Denied, Fingerprint, Record, State},
     sku::Lines,
@@ -40,15 +42,23 @@ impl Inventory {
             customer: order.customer,
             expires_ms: self.clock.now_ms() + order.hold_ms,
         };
-        let mut sku_word = Word::Unasked;
+        let (mut sku_word, mut should_exist) = (Word::Unasked, HashSet::new());
         for _ in 0..QUESTIONS_MAX {
             let fence = open.fence(self.clock.now_ms());
             let reply =
                 self.gate.reserve(&fence, &order, id_word, sku_word).await.map_err(|error| away(&error))?;
             match reply {
                 ReservationReply::Missing(places) => {
-                    let known = self.knows_any(&order.lines.skus_at(&places)).await?;
-                    sku_word = if known { Word::Known } else { Word::None };
+                    let missing = order.lines.skus_at(&places);
+                    let known = self.known(&missing).await?;
+                    // A SKU may have been received between the script and the ledger's answer. Only one that is
+                    // missing again although the ledger had it before was lost.
+                    if missing.iter().any(|sku| should_exist.contains(sku)) {
+                        sku_word = Word::Known;
+                    } else if known.is_empty() {
+                        sku_word = Word::None;
+                    }
+                    should_exist = known;
                 }
                 reply => {
                     return self
@@ -75,7 +85,7 @@ impl Inventory {
             ReservationReply::Backlogged => Err(NotReady::Backlogged.into()),
             ReservationReply::Reused => Err(CallError::Denied(Denied::Reused)),
             ReservationReply::UnknownId | ReservationReply::Missing(_) | ReservationReply::Lines(_) => {
-                Err(away(&"a script asked what it was told").into())
+                Err(misunderstood().into())
             }
         }
     }

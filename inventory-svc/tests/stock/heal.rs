@@ -258,3 +258,40 @@ async fn flushes_under_load_never_oversell() {
     stores.check_ledger().await;
     stores.check_redis().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_database_connections_lose_and_repeat_nothing() {
+    let stores = Stores::start().await;
+    let service = Arc::new(Service::start(&stores).await);
+    service.receive("in", "A", 1_000).await.unwrap();
+    let mut callers = JoinSet::new();
+    for caller in 0..16 {
+        let service = service.clone();
+        callers.spawn(async move {
+            for order in 0..40 {
+                let id = format!("r{caller}-{order}");
+                // Every call is repeated until it is answered, as a saga would.
+                while let Err(status) = service.reserve(&id, &[("A", 1)]).await {
+                    assert_eq!(reason::<()>(Err(status)), "STOCK_NOT_READY");
+                }
+                while let Err(status) = service.confirm(&id).await {
+                    assert_eq!(reason::<()>(Err(status)), "STOCK_NOT_READY");
+                }
+            }
+        });
+    }
+    for reserved in (40..=600).step_by(80) {
+        wait_for(async || stores.count(RESERVED).await >= reserved).await;
+        stores
+            .count(
+                "select count(pg_terminate_backend(pid)) from pg_stat_activity
+                 where datname = current_database() and application_name = 'inventory-svc'",
+            )
+            .await;
+    }
+    callers.join_all().await;
+    assert_eq!(service.counters("A").await, [360, 0, 640, 1_000]);
+    assert_eq!(generation(&stores).await, 1, "nothing was in doubt");
+    stores.check_ledger().await;
+    stores.check_redis().await;
+}
