@@ -90,16 +90,17 @@ impl Cluster {
             command.args(["-c", setting]);
         }
         let mut server = Process::spawn("postgres", &mut command, &log)?;
-        wait_ready(&mut server, folder.path(), &port)?;
+        wait_ready(&mut server, &data)?;
         Ok(Self { port, _server: server, _folder: folder })
     }
 }
 
-/// Postgres makes its unix socket last, so a connection to it means that it takes queries.
-fn wait_ready(server: &mut Process, folder: &Path, port: &Port) -> Result<()> {
-    let socket = folder.join(format!(".s.PGSQL.{}", port.number()));
+/// Postgres writes into its pid file when it takes queries; that it accepts connections says less.
+fn wait_ready(server: &mut Process, data: &Path) -> Result<()> {
+    let pid_file = data.join("postmaster.pid");
+    let ready = || std::fs::read_to_string(&pid_file).is_ok_and(|text| text.trim_end().ends_with("ready"));
     let started = Instant::now();
-    while std::os::unix::net::UnixStream::connect(&socket).is_err() {
+    while !ready() {
         if let Some(status) = server.ended()? {
             bail!("postgres ended with {status}: {}", server.log_tail(20));
         }

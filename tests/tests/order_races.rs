@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use futures::stream::{self, StreamExt, TryStreamExt};
+use harness::deadline::eventually;
 use harness::invariants::hold;
 use harness::reasons::Refusal;
-use harness::requests::{UNIT_PENCE, charge, pay_later, pay_now};
+use harness::requests::{UNIT_PENCE, charge, pay_later, pay_now, within};
 use harness::seed::seeded;
 use harness::service::Part;
 use harness::stack::Stack;
@@ -15,10 +16,11 @@ use proto::orders::v1::{CancelOrderRequest, Order};
 use proto::reason;
 use rand::Rng;
 use tokio::time::sleep;
-use tonic::Code;
 
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
 const RACES_AT_A_TIME: usize = 8;
+/// Of a caller whose order's payment is still under way then.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// One race: how long payment and cancel wait before they start.
 #[derive(Debug, Clone, Copy)]
@@ -78,30 +80,15 @@ async fn race_with_a_customer(stack: &Stack, race: Race) -> Result<State> {
 async fn race_with_the_provider(stack: &Stack, race: Race) -> Result<State> {
     let token = format!("sim_approve_after_{}", 100 + race.pay_after.as_millis());
     let request = pay_now(&format!("race-{}", race.number), &[("A", 1)], &token);
-    let mut placing = tonic::Request::new(request);
-    placing.set_timeout(Duration::from_millis(100));
-    // Patience ends while the payment is under way; the order is then read by its request id.
-    let placed = stack.clients.orders.clone().create_order(placing).await;
-    let order_id = match placed {
-        Ok(order) => order.into_inner().order_id,
-        Err(status) => {
-            // Whichever end of the call loses patience first: tonic's client says CANCELLED then.
-            ensure!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status:?}");
-            find(stack, race).await?
-        }
-    };
+    // Patience ends while the payment is under way; the same request again then finds the order as it stands.
+    let order_id = eventually("the order is placed", ENDS_WITHIN, async || {
+        let placing = within(PATIENCE, request.clone());
+        Ok(stack.clients.orders.clone().create_order(placing).await?.into_inner().order_id)
+    })
+    .await?;
     sleep(race.cancel_after).await;
     cancel(stack, &order_id).await?;
     Ok(stack.ended(&order_id, ENDS_WITHIN).await?.state())
-}
-
-async fn find(stack: &Stack, race: Race) -> Result<String> {
-    let request = proto::orders::v1::ListOrdersRequest {
-        request_id: format!("race-{}", race.number),
-        ..Default::default()
-    };
-    let orders = stack.clients.orders.clone().list_orders(request).await?.into_inner().orders;
-    Ok(orders.first().context("an order whose caller lost patience is still placed")?.order_id.clone())
 }
 
 #[tokio::test]
