@@ -34,9 +34,17 @@ up() {
 }
 
 down() {
+    local data=${1:-}
+    [[ -z $data || $data == --data ]] || fail "down knows --data, not $data"
     take_lock
     stop_everything
-    say "stopped; the data stays in .dev/"
+    if [[ -z $data ]]; then
+        say "stopped; the data stays in .dev/"
+        return
+    fi
+    if [[ -d $STATE/postgres ]]; then rm -rf -- "$(postgres_home postgres)"; fi
+    rm -rf -- "$STATE/postgres" "$STATE/redis"
+    say "stopped, and the data removed"
 }
 
 stop_everything() {
