@@ -2,13 +2,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use saga::{Engine, SagaId, Standing, Start, StartError};
+use saga::{Engine, SagaId, Seq, Standing, Start, StartError};
 use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::{
     checkout::{self, Checkout},
-    order::{OrderId, Payment, Placement},
+    order::{OrderId, OrderState, Payment, Placement},
     store::{NewOrder, Order, Store, StoreError},
 };
 
@@ -95,17 +96,27 @@ async fn repeated(
     rested(store, engine, order.order_id, order.saga, patience).await
 }
 
-/// Waits until nothing moves the order by itself, or patience ends; then reads it.
-pub(crate) async fn rested(
+/// Waits until the order is confirmed, cancelled, or waits for its payment; or until patience ends. Then reads it.
+async fn rested(
     store: &Store,
     engine: &Engine,
-    order: OrderId,
+    order_id: OrderId,
     saga: SagaId,
     patience: Duration,
 ) -> Result<Order, PlaceError> {
-    engine.wait_for(saga, patience, |standing: &Standing| standing.at_rest).await?;
-    let order = store.order(order).await?;
-    Ok(order.ok_or(StoreError::Database(sqlx::Error::RowNotFound))?)
+    let end = Instant::now() + patience;
+    let mut seen = Seq::default();
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let after = seen;
+        let rests = |standing: &Standing| standing.at_rest && standing.seq > after;
+        seen = engine.wait_for(saga, left, rests).await?.map_or(after, |standing| standing.seq);
+        let order = store.order(order_id).await?.ok_or(StoreError::Database(sqlx::Error::RowNotFound))?;
+        // A saga also rests between attempts to reach inventory-svc, which is no rest of the order.
+        if order.standing.state != OrderState::Pending || Instant::now() >= end {
+            return Ok(order);
+        }
+    }
 }
 
 /// What the request means: lines of one SKU and price merged, sorted; no time, no attempt.

@@ -109,6 +109,7 @@ fn lines(violations: &mut Violations, lines: Vec<api::OrderLine>) -> (Vec<Line>,
         violations.add("lines", format!("must be 1 to 1,500 lines, not {}", lines.len()));
         return (Vec::new(), total);
     }
+    let before = violations.0.len();
     let mut sum = Some(0_i64);
     let mut parsed = Vec::with_capacity(lines.len());
     for (index, line) in lines.into_iter().enumerate() {
@@ -138,6 +139,8 @@ fn lines(violations: &mut Violations, lines: Vec<api::OrderLine>) -> (Vec<Line>,
         });
     }
     match sum {
+        // The sum of lines that are wrong says nothing.
+        _ if violations.0.len() > before => {}
         Some(sum) if sum > 0 => total.amount = MinorUnits(sum),
         Some(_) => violations.add("lines", "must come to at least 1 minor unit"),
         None => violations.add("lines", "come to more than can be counted"),

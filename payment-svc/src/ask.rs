@@ -3,7 +3,7 @@
 use crate::{
     ids::{PaymentId, Scope},
     payments::Payments,
-    record::Payment,
+    record::{Payment, Telling},
     store::StoreError,
 };
 
@@ -25,7 +25,7 @@ impl Payments {
     /// Asks the provider about a payment in process.
     pub(crate) async fn ask(&self, payment: Payment) -> Result<Payment, StoreError> {
         match self.provider.query(payment.payment_id.clone()).await {
-            Ok(Some(fact)) => self.settle_read(&payment, &fact).await,
+            Ok(Some(fact)) => self.settle_read(&payment, &fact, Telling::Reported).await,
             Ok(None) | Err(_) => Ok(payment),
         }
     }

@@ -6,7 +6,7 @@
 use crate::{
     payments::Payments,
     provider::Failure,
-    record::{Charge, Payment},
+    record::{Charge, Payment, Telling},
     store::{Begun, StoreError},
 };
 use chrono::{TimeDelta, Utc};
@@ -37,30 +37,30 @@ impl Payments {
     pub(crate) async fn charge(&self, charge: &Charge) -> Result<Payment, ChargeError> {
         let traceparent = runtime::telemetry::current_traceparent();
         match self.store.begin_charge(charge, traceparent.as_deref()).await? {
-            Begun::Fresh(payment) => self.send(*payment).await,
+            Begun::Fresh(payment) => self.send(*payment, charge.telling).await,
             Begun::Known(payment) if payment.fingerprint != charge.fingerprint() => Err(ChargeError::Reused),
-            Begun::Known(payment) => self.repeat(*payment).await,
+            Begun::Known(payment) => self.repeat(*payment, charge.telling).await,
             Begun::ScopeCancelled => Err(ChargeError::ScopeCancelled),
         }
     }
 
     /// A charge that was asked for before: its state is the answer, and one in process is asked for. Only if the
     /// provider has never heard of it is it sent again.
-    async fn repeat(&self, payment: Payment) -> Result<Payment, ChargeError> {
+    async fn repeat(&self, payment: Payment, telling: Telling) -> Result<Payment, ChargeError> {
         if !payment.is_processing() || payment.owes() {
             return Ok(payment);
         }
         match self.provider.query(payment.payment_id.clone()).await {
-            Ok(Some(fact)) => Ok(self.settle_read(&payment, &fact).await?),
-            Ok(None) if Utc::now() - payment.created_at < RESEND_WITHIN => self.send(payment).await,
+            Ok(Some(fact)) => Ok(self.settle_read(&payment, &fact, telling).await?),
+            Ok(None) if Utc::now() - payment.created_at < RESEND_WITHIN => self.send(payment, telling).await,
             Ok(None) | Err(Failure::Unknown) => Ok(payment),
             Err(Failure::NotExecuted) => Err(ChargeError::ProviderUnavailable),
         }
     }
 
-    async fn send(&self, payment: Payment) -> Result<Payment, ChargeError> {
+    async fn send(&self, payment: Payment, telling: Telling) -> Result<Payment, ChargeError> {
         match self.provider.charge(payment.order()).await {
-            Ok(fact) => Ok(self.settle_read(&payment, &fact).await?),
+            Ok(fact) => Ok(self.settle_read(&payment, &fact, telling).await?),
             Err(Failure::Unknown) => Ok(payment),
             Err(Failure::NotExecuted) => Err(ChargeError::ProviderUnavailable),
         }

@@ -40,6 +40,17 @@ pub(crate) struct Charge {
     pub amount: Money,
     /// What the provider knows the means of payment by.
     pub payment_token: String,
+    /// What the reference is told of outcomes that the answer carries.
+    pub telling: Telling,
+}
+
+/// Whether an outcome is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Telling {
+    /// To the payment's reference.
+    Reported,
+    /// By the answer to a caller that repeats its call until it answers.
+    Answered,
 }
 
 impl Charge {

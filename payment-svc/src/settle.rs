@@ -7,7 +7,7 @@ use crate::{
     payment::{Event, State, Wish},
     payments::Payments,
     provider::{Fact, Verdict},
-    record::Payment,
+    record::{Payment, Telling},
     store::StoreError,
 };
 
@@ -59,7 +59,12 @@ impl Payments {
     }
 
     /// The fast path for an answer about a payment just read in process: one statement if nothing else happened to the payment.
-    pub(crate) async fn settle_read(&self, read: &Payment, fact: &Fact) -> Result<Payment, StoreError> {
+    pub(crate) async fn settle_read(
+        &self,
+        read: &Payment,
+        fact: &Fact,
+        telling: Telling,
+    ) -> Result<Payment, StoreError> {
         if fact.verdict == Verdict::Processing && !read.provider_reference.is_empty() {
             // Nothing new: questions about a payment in process must be cheap.
             return Ok(read.clone());
@@ -68,9 +73,11 @@ impl Payments {
             && let Ok(after) = read.standing.apply(event)
             && after.wish == Wish::Keep
             && matches!(after.state, State::Captured | State::Declined)
-            && let Some(saved) = self.store.record_first(read, &after, fact).await?
+            && let Some(saved) = self.store.record_first(read, &after, fact, telling).await?
         {
-            self.ring_if_told(read, &saved);
+            if telling == Telling::Reported {
+                self.ring_if_told(read, &saved);
+            }
             return Ok(saved);
         }
         let settled = self.settle(&read.payment_id, fact).await?;

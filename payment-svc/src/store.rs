@@ -21,7 +21,7 @@ use crate::{
     ids::{PaymentId, Scope},
     payment::Standing,
     provider::{Fact, Verdict},
-    record::{Charge, Payment},
+    record::{Charge, Payment, Telling},
 };
 use sqlx::PgPool;
 use std::time::Duration;
@@ -114,14 +114,16 @@ impl Store {
         before: &Payment,
         after: &Standing,
         fact: &Fact,
+        telling: Telling,
     ) -> Result<Option<Payment>, StoreError> {
+        let report = before.standing.report(after).filter(|_| telling == Telling::Reported);
         let row = sqlx::query(sql::RECORD_FIRST)
             .bind(before.payment_id.as_str())
             .bind(row::state_text(after.state))
             .bind(after.captured.get())
             .bind(&fact.reference)
             .bind(decline_reason(&fact.verdict))
-            .bind(before.standing.report(after).map(row::report_text))
+            .bind(report.map(row::report_text))
             .fetch_optional(&self.pool)
             .await?;
         row.as_ref().map(row::payment).transpose()

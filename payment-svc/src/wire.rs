@@ -4,7 +4,7 @@ use crate::{
     ids::{PaymentId, Reference, RefundKey, Scope},
     money::{Currency, MinorUnits, Money},
     payment::State,
-    record::{Charge, Payment},
+    record::{Charge, Payment, Telling},
     refund::RefundRequest,
 };
 use chrono::{DateTime, Utc};
@@ -29,6 +29,14 @@ pub(crate) fn charge(
         "" => None,
         text => required("reference", Reference::parse(text), &mut violations),
     };
+    let telling = match pb::charge_request::Report::try_from(request.report) {
+        Ok(pb::charge_request::Report::Unspecified) => Telling::Reported,
+        Ok(pb::charge_request::Report::Unanswered) => Telling::Answered,
+        Err(_) => {
+            violate("report", "must be REPORT_UNANSWERED or left out", &mut violations);
+            Telling::Reported
+        }
+    };
     let amount = if let Some(amount) = &request.amount {
         positive(amount, &mut violations)
     } else {
@@ -45,7 +53,7 @@ pub(crate) fn charge(
     }
     match (payment_id, scope, amount) {
         (Some(payment_id), Some(scope), Some(amount)) if violations.is_empty() => {
-            Ok(Charge { payment_id, scope, reference, amount, payment_token: token })
+            Ok(Charge { payment_id, scope, reference, amount, payment_token: token, telling })
         }
         _ => Err(violations),
     }
@@ -158,6 +166,7 @@ mod tests {
             reference: "x/y".into(),
             amount: Some(money::Money { currency: "gbp".into(), minor_units: 0 }),
             payment_token: "tok".into(),
+            report: 0,
         };
         let violations = charge(request, |_| Err("unknown")).unwrap_err();
         assert_eq!(
@@ -176,6 +185,7 @@ mod tests {
             reference: String::new(),
             amount: Some(money::Money { currency: "GBP".into(), minor_units: 1 }),
             payment_token: "x".repeat(TOKEN_LEN_MAX + 1),
+            report: 0,
         };
         assert_eq!(fields(&charge(request, |_| Ok(())).unwrap_err()), ["payment_token"]);
     }

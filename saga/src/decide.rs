@@ -230,12 +230,12 @@ pub fn record(
             Event::StepWaiting { step: name, at: now, due: now + ask_again_after, progress, span }
         }
         Answer::Retry(reason) => {
-            let attempts = state.steps.get(step.name).map_or(0, |entry| entry.attempts) + 1;
-            if attempts < step.retry.attempts_max {
-                let due = now + step.retry.wait(attempts, jitter);
+            let failures = state.steps.get(step.name).map_or(0, |entry| entry.failures) + 1;
+            if failures < step.retry.attempts_max {
+                let due = now + step.retry.wait(failures, jitter);
                 Event::StepFailed { step: name, at: now, due, reason, span }
             } else if at_or_past_pivot {
-                Event::Parked { reason: format!("{name} failed {attempts} times: {reason}") }
+                Event::Parked { reason: format!("{name} failed {failures} times: {reason}") }
             } else {
                 Event::Turned { cause: Cause::Exhausted { step: name, reason }, span }
             }

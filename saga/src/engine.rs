@@ -64,7 +64,7 @@ impl EngineConfig {
             heartbeat: Duration::from_secs(1),
             scan_every: Duration::from_millis(500),
             near_window: Duration::from_secs(2),
-            hold_max: Duration::from_secs(1),
+            hold_max: Duration::from_millis(500),
             in_flight_max: 4_096,
             claims_max: 10,
         }

@@ -223,16 +223,26 @@ impl Journal {
         append: &Append<'_>,
         side_rows: Option<&dyn SideRows>,
     ) -> Result<Appended, JournalError> {
-        let Some(side_rows) = side_rows else {
+        if side_rows.is_none() && append.signals_taken.is_empty() {
             return self.append_on(append, &mut *self.pool.acquire().await?).await;
-        };
+        }
         let mut transaction = self.pool.begin().await?;
         if self.append_on(append, &mut transaction).await? == Appended::No {
             transaction.rollback().await?;
             return Ok(Appended::No);
         }
-        let change = Change { saga: append.saga, state: append.state, events: append.events };
-        side_rows.write(&mut transaction, &[change]).await?;
+        if !append.signals_taken.is_empty() {
+            sqlx::query(sql::TAKE_SIGNALS)
+                .bind(append.saga.0)
+                .bind(append.signals_taken)
+                .bind(append.after.0 + 1)
+                .execute(&mut *transaction)
+                .await?;
+        }
+        if let Some(side_rows) = side_rows {
+            let change = Change { saga: append.saga, state: append.state, events: append.events };
+            side_rows.write(&mut transaction, &[change]).await?;
+        }
         transaction.commit().await?;
         Ok(Appended::Yes)
     }
@@ -256,7 +266,6 @@ impl Journal {
             .bind(append.release.filter(|_| !status.is_final()))
             .bind(append.state.deadline)
             .bind(append.state.parked.as_ref().or(append.state.last_error.as_ref()))
-            .bind(append.signals_taken)
             .execute(connection)
             .await?;
         Ok(if done.rows_affected() == 0 { Appended::No } else { Appended::Yes })

@@ -26,6 +26,8 @@ pub enum Phase {
 pub struct StepState {
     /// Attempts of the present round whose answer is recorded.
     pub attempts: u32,
+    /// How many of the last ones failed in a row: a patient answer is no failure.
+    pub failures: u32,
     /// Earlier rounds; ids of round n derive from `rounds + 1`.
     pub restarts: u32,
     /// What it gave, once done.
@@ -162,13 +164,13 @@ impl State {
             }
             Event::StepWaiting { step, at, due, progress, span } => {
                 let entry = self.answered(step, span.as_ref());
-                // A patient answer is no failure: only failed attempts in a row are counted.
-                entry.attempts = 0;
+                entry.failures = 0;
                 entry.waiting = Some(Waiting { at: *at, due: *due, progress: *progress });
                 self.pivot_begun = false;
             }
             Event::StepFailed { step, at, due, reason, span } => {
                 let entry = self.answered(step, span.as_ref());
+                entry.failures += 1;
                 let progress = entry.waiting.as_ref().map_or(Progress::Idle, |before| before.progress);
                 entry.waiting = Some(Waiting { at: *at, due: *due, progress });
                 self.last_error = Some(format!("{step}: {reason}"));
@@ -196,6 +198,7 @@ impl State {
                 let entry = self.steps.entry(at.clone()).or_default();
                 entry.restarts += 1;
                 entry.attempts = 0;
+                entry.failures = 0;
                 entry.output = None;
                 entry.waiting = None;
             }

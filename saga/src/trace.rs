@@ -53,16 +53,17 @@ pub(crate) fn step_span(
     for (name, value) in &state.attributes {
         span.set_attribute(name.clone(), value.clone());
     }
-    let recorded = state.steps.get(step).and_then(|entry| entry.span.as_deref());
-    if let Some(earlier) = recorded {
-        link(&span, earlier, if direction == Direction::Undo { "undoes" } else { "retries" });
-    }
-    if resumed {
+    // Nothing recorded yet: what was interrupted hangs under the call that began the saga.
+    let interrupted = state.last_span.as_deref().or(state.traceparent.as_deref()).filter(|_| resumed);
+    if let Some(last) = interrupted {
         span.set_attribute("saga.resumed", true);
-        // Nothing recorded yet: what was interrupted hangs under the call that began the saga.
-        if let Some(last) = state.last_span.as_deref().or(state.traceparent.as_deref()) {
-            link(&span, last, "resumes");
-        }
+        link(&span, last, "resumes");
+    }
+    let recorded = state.steps.get(step).and_then(|entry| entry.span.as_deref());
+    if let Some(earlier) =
+        recorded.filter(|earlier| direction == Direction::Undo || interrupted != Some(*earlier))
+    {
+        link(&span, earlier, if direction == Direction::Undo { "undoes" } else { "retries" });
     }
     span
 }

@@ -76,6 +76,7 @@ pub fn charge(
         reference: reference.to_owned(),
         amount: Some(gbp(minor_units)),
         payment_token: token.to_owned(),
+        report: 0,
     }
 }
 

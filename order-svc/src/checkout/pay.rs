@@ -5,7 +5,7 @@ use std::time::Duration;
 use proto::{
     money, payment,
     payment::v1::{
-        CancelPaymentRequest, ChargeRequest, ListPaymentsRequest, RefundRequest,
+        CancelPaymentRequest, ChargeRequest, ListPaymentsRequest, RefundRequest, charge_request,
         payment_service_client::PaymentServiceClient,
     },
     reason,
@@ -102,6 +102,8 @@ impl Pay {
                 minor_units: order.total.amount.0,
             }),
             payment_token: token.to_owned(),
+            // What this step is answered it records itself; it repeats until it is answered.
+            report: charge_request::Report::Unanswered.into(),
         };
         let mut payments = self.payments.clone();
         match call(payments.charge(asking(request))).await {

@@ -160,6 +160,7 @@ pub(crate) fn charge(payment: &str, token: &str) -> ChargeRequest {
         reference: format!("order-{payment}"),
         amount: Some(Money { currency: "GBP".into(), minor_units: 100 }),
         payment_token: token.into(),
+        report: 0,
     }
 }
 

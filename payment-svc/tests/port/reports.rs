@@ -5,7 +5,7 @@ use crate::{
     orders::Orders,
 };
 use clap::Parser;
-use proto::payment::v1::ChargeRequest;
+use proto::payment::v1::{ChargeRequest, charge_request};
 use tokio::net::TcpListener;
 use tonic::Request;
 
@@ -30,6 +30,23 @@ async fn a_payment_of_nobody_is_told_to_nobody() {
     assert_eq!(bed.count("select count(*) from payment.outbox").await, 0);
     bed.charge("q", "sim_approve").await.unwrap();
     until("the other is told", async || bed.orders.taken("order-q").len() == 1).await;
+    assert_eq!(bed.orders.told().len(), 1);
+    bed.end().await;
+}
+
+#[tokio::test]
+async fn an_outcome_that_was_answered_is_not_told_again_if_the_caller_says_so() {
+    let bed = Bed::start().await;
+    let unanswered = |payment, token| ChargeRequest {
+        report: charge_request::Report::Unanswered.into(),
+        ..charge(payment, token)
+    };
+    bed.send(unanswered("p", "sim_approve")).await.unwrap();
+    bed.send(unanswered("d", "sim_decline")).await.unwrap_err();
+    assert_eq!(bed.count("select count(*) from payment.outbox").await, 0);
+    // An outcome that came after the answer is told.
+    bed.send(unanswered("late", "sim_approve_after_50")).await.unwrap();
+    until("the late one is told", async || bed.orders.taken("order-late").len() == 1).await;
     assert_eq!(bed.orders.told().len(), 1);
     bed.end().await;
 }

@@ -19,6 +19,8 @@ use tonic_health::pb::{
 pub(super) const NAME: &str = SERVICE_NAME;
 
 const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// Until the process was ready once, its callers wait for it.
+const CHECK_EVERY_AT_START: Duration = Duration::from_millis(50);
 /// How long a check may take before its silence counts as a no.
 const CHECK_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -64,6 +66,7 @@ impl Reporter {
             self.report(State::Ready);
             return std::future::pending().await;
         };
+        let mut every = CHECK_EVERY_AT_START;
         loop {
             let mut answer = check();
             let ready = if let Ok(ready) = tokio::time::timeout(CHECK_PATIENCE, &mut answer).await {
@@ -75,7 +78,10 @@ impl Reporter {
                 answer.await
             };
             self.report(if ready { State::Ready } else { State::NotReady });
-            tokio::time::sleep(CHECK_EVERY).await;
+            if ready {
+                every = CHECK_EVERY;
+            }
+            tokio::time::sleep(every).await;
         }
     }
 

@@ -28,13 +28,14 @@ WITH moved AS (
         finished_at = CASE WHEN $6 IN ('COMPLETED', 'UNDONE') THEN clock_timestamp() END
     WHERE id = $1 AND owner = $2 AND epoch = $3 AND seq = $4
     RETURNING id
-), taken AS (
-    UPDATE saga.signals SET taken_seq = $4 + 1
-    WHERE id = ANY($11) AND taken_seq IS NULL AND EXISTS (SELECT FROM moved)
 )
 INSERT INTO saga.events (saga_id, seq, epoch, event)
 SELECT moved.id, $4 + entry.place, $3, entry.event
 FROM moved, unnest($5::jsonb[]) WITH ORDINALITY AS entry (event, place)";
+
+/// In the transaction of the append that takes them in.
+pub(super) const TAKE_SIGNALS: &str = "
+UPDATE saga.signals SET taken_seq = $3 WHERE saga_id = $1 AND id = ANY($2) AND taken_seq IS NULL";
 
 /// Gives a saga up until it is due.
 pub(super) const RELEASE: &str = "
