@@ -69,10 +69,11 @@ impl Ledger {
     /// Connects, retrying for a while, and brings the schema `inventory` up to date.
     pub async fn open(url: &str, partition: PartitionId) -> Result<Self, LedgerError> {
         let options = PgConnectOptions::from_str(url)?.options(SESSION);
-        let readers = PgPoolOptions::new().max_connections(READERS_MAX).acquire_timeout(ACQUIRE_TIMEOUT);
-        let readers = readers.connect_lazy_with(options.clone());
-        let appender = PgPoolOptions::new().max_connections(1).acquire_timeout(ACQUIRE_TIMEOUT);
-        let appender = appender.connect_lazy_with(options.options(INDEX_LOOKUPS_ONLY));
+        // A connection that died is found by its next statement, whose caller repeats; asking each time costs a round
+        // trip per call.
+        let pool = || PgPoolOptions::new().acquire_timeout(ACQUIRE_TIMEOUT).test_before_acquire(false);
+        let readers = pool().max_connections(READERS_MAX).connect_lazy_with(options.clone());
+        let appender = pool().max_connections(1).connect_lazy_with(options.options(INDEX_LOOKUPS_ONLY));
 
         let give_up = tokio::time::Instant::now() + CONNECT_PATIENCE;
         while let Err(error) = readers.acquire().await {

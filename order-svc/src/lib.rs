@@ -122,6 +122,9 @@ async fn connect(config: &Config) -> Result<PgPool, sqlx::Error> {
         let pool = PgPoolOptions::new()
             .max_connections(config.database_connections)
             .acquire_timeout(ACQUIRE_TIMEOUT)
+            // A connection that died is found by its next statement, whose caller repeats; asking each time costs a
+            // round trip per call.
+            .test_before_acquire(false)
             .connect_with(options.clone())
             .await;
         match pool {

@@ -1,6 +1,9 @@
 //! Orders in Postgres. All SQL of this crate is in `store/sql.rs`; every write that matters is conditional.
 
+use std::collections::BTreeMap;
+
 use saga::SagaId;
+use serde_json::json;
 use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
 
@@ -245,30 +248,57 @@ pub struct Report<'a> {
     pub disposition: &'static str,
 }
 
-/// Moves the order of a saga, in the transaction that records the saga's change.
+/// Moves the orders of sagas, in the transaction that records the sagas' changes.
 pub(crate) async fn apply_changes(
     connection: &mut PgConnection,
-    saga: SagaId,
-    changes: &[OrderChange],
+    by_saga: &BTreeMap<SagaId, Vec<OrderChange>>,
 ) -> Result<(), sqlx::Error> {
-    let row = sqlx::query(sql::LOCK_BY_SAGA).bind(saga.0).fetch_one(&mut *connection).await?;
-    let (order, version, mut standing): (Uuid, Version, Standing) = row::standing_of(&row)?;
-    let (mut payment_id, mut refused_skus) = (None, Vec::new());
-    for change in changes {
-        standing = standing.after(change.event).map_err(|illegal| sqlx::Error::Decode(Box::new(illegal)))?;
-        payment_id = change.payment_id.as_deref().or(payment_id);
-        refused_skus.extend_from_slice(&change.refused_skus);
+    let sagas: Vec<_> = by_saga.keys().map(|saga| saga.0).collect();
+    let rows = sqlx::query(sql::LOCK_BY_SAGA).bind(sagas).fetch_all(&mut *connection).await?;
+    let mut moves = Moves::default();
+    for row in &rows {
+        let (saga, order, version, mut standing) = row::standing_of(row)?;
+        let (mut payment_id, mut refused_skus) = (None, Vec::new());
+        for change in by_saga.get(&saga).into_iter().flatten() {
+            standing =
+                standing.after(change.event).map_err(|illegal| sqlx::Error::Decode(Box::new(illegal)))?;
+            payment_id = change.payment_id.clone().or(payment_id);
+            refused_skus.extend(change.refused_skus.iter().cloned());
+        }
+        moves.orders.push(order.0);
+        moves.versions.push(version.0);
+        moves.states.push(standing.state.as_str());
+        moves.cancel_reasons.push(standing.cancel_reason.map(CancelReason::as_str));
+        moves.payment_states.push(standing.payment.as_str());
+        moves.payment_ids.push(payment_id);
+        moves.refused_skus.push(json!(refused_skus));
     }
     let done = sqlx::query(sql::MOVE)
-        .bind(order)
-        .bind(version.0)
-        .bind(standing.state.as_str())
-        .bind(standing.cancel_reason.map(CancelReason::as_str))
-        .bind(standing.payment.as_str())
-        .bind(payment_id)
-        .bind(&refused_skus)
+        .bind(moves.orders)
+        .bind(moves.versions)
+        .bind(moves.states)
+        .bind(moves.cancel_reasons)
+        .bind(moves.payment_states)
+        .bind(moves.payment_ids)
+        .bind(moves.refused_skus)
         .execute(connection)
         .await?;
-    // The row is locked, so nobody can have moved it in between.
-    if done.rows_affected() == 1 { Ok(()) } else { Err(sqlx::Error::RowNotFound) }
+    // Every checkout has its order, and the rows are locked, so nobody can have moved them in between.
+    if usize::try_from(done.rows_affected()) == Ok(by_saga.len()) {
+        Ok(())
+    } else {
+        Err(sqlx::Error::RowNotFound)
+    }
+}
+
+/// Moves of many orders, a column each.
+#[derive(Default)]
+struct Moves {
+    orders: Vec<Uuid>,
+    versions: Vec<i64>,
+    states: Vec<&'static str>,
+    cancel_reasons: Vec<Option<&'static str>>,
+    payment_states: Vec<&'static str>,
+    payment_ids: Vec<Option<String>>,
+    refused_skus: Vec<serde_json::Value>,
 }

@@ -15,7 +15,7 @@ pub struct Config {
     #[command(flatten)]
     pub telemetry: TelemetryArgs,
     /// Postgres; its schemas payment and `payment_simulator` are created when missing. `@path` reads it from a file.
-    #[arg(long, env = "DATABASE_URL")]
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Secret,
     /// The order service, which is told what becomes of payments.
     #[arg(long, env = "ORDER_URL", default_value = "http://127.0.0.1:7001")]

@@ -245,17 +245,19 @@ async fn append(
         }
     }
     let turned = events.iter().any(|event| matches!(event, Event::Turned { .. }));
-    let append = Append {
+    let added = events.len();
+    let append = Arc::new(Append {
         saga: work.saga,
         epoch: work.epoch,
         after: work.seq,
-        events: &events,
-        state: &state,
+        events,
+        state: state.clone(),
         release,
-        signals_taken,
-    };
-    write(engine, work.saga, &append, &work.definition).await?;
-    work.seq = work.seq.plus(events.len());
+        signals_taken: signals_taken.to_vec(),
+        side_rows: work.definition.side_rows.clone(),
+    });
+    write(engine, &append).await?;
+    work.seq = work.seq.plus(added);
     work.state = state;
     if let Some(reason) = &work.state.parked {
         tracing::error!(saga.id = %work.saga, saga.kind = work.definition.kind, reason, "a saga is parked");
@@ -270,21 +272,14 @@ async fn append(
 }
 
 /// Writes an append until its fate is known.
-async fn write(
-    engine: &Engine,
-    saga: SagaId,
-    append: &Append<'_>,
-    definition: &Definition,
-) -> Result<(), End> {
+async fn write(engine: &Engine, append: &Arc<Append>) -> Result<(), End> {
+    let saga = append.saga;
     let end = append.after.plus(append.events.len());
     let mut pause = PAUSE_FIRST;
     loop {
-        match engine.shared.journal.append(append, definition.side_rows.as_deref()).await {
-            Ok(Appended::Yes) => return Ok(()),
-            Ok(Appended::No) => {}
-            Err(error) => {
-                tracing::warn!(saga.id = %saga, %error, source = ?error, "an append failed or its fate is unknown");
-            }
+        match engine.shared.journal.append(Arc::clone(append)).await {
+            Appended::Yes => return Ok(()),
+            Appended::No | Appended::Unknown => {}
         }
         // Zero rows or an unknown commit: only the row knows. Ours and where the append ends: it was written; ours and
         // where it began: it was not. Anything else: somebody else's.
@@ -313,7 +308,7 @@ async fn give_up_until(engine: &Engine, work: &Drive, until: DateTime<Utc>) -> R
                 engine.publish(work.saga, &work.state, work.seq, true);
                 return Err(End::Rests);
             }
-            Ok(Appended::No) => return Err(End::LostLease),
+            Ok(_) => return Err(End::LostLease),
             Err(error) => pause_after(engine, work, "a saga cannot be given up", &error).await?,
         }
     }

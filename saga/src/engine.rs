@@ -267,14 +267,17 @@ impl Engine {
         let end = Instant::now() + within;
         let mut changes = self.subscribe(saga);
         loop {
-            // What this process drives tells at once; the row is read for what another one drives.
             let seen = *changes.borrow_and_update();
-            let standing = match seen {
-                Some(standing) if enough(&standing) => Some(standing),
-                _ => self.shared.journal.standing(saga).await?,
-            };
-            if standing.is_none_or(|standing| enough(&standing)) || Instant::now() >= end {
-                return Ok(standing);
+            if let Some(standing) = seen.filter(|standing| enough(standing)) {
+                return Ok(Some(standing));
+            }
+            // What this process drives tells at once; the row is read for what another one drives.
+            let is_over = Instant::now() >= end;
+            if is_over || !self.held().contains_key(&saga) {
+                let standing = self.shared.journal.standing(saga).await?;
+                if is_over || standing.is_none_or(|standing| enough(&standing)) {
+                    return Ok(standing);
+                }
             }
             tokio::select! {
                 _ = changes.changed() => {}

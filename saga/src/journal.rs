@@ -1,7 +1,7 @@
 //! The Postgres journal: every write is conditional, and zero rows have a name. All SQL of this crate is in
 //! `journal/sql.rs`; decisions are not made here.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
@@ -13,11 +13,14 @@ use sqlx::{
 use crate::{
     event::Event,
     id::{Epoch, SagaId, Seq, Worker},
-    side_rows::{Change, SideRows},
     state::{Phase, State},
 };
 
 mod sql;
+mod writer;
+
+use self::writer::Writer;
+pub(crate) use self::writer::{Append, Appended};
 
 /// The journal cannot be read or written.
 #[derive(Debug, thiserror::Error)]
@@ -98,28 +101,6 @@ impl Status {
     }
 }
 
-/// What an append moves.
-pub(crate) struct Append<'a> {
-    pub(crate) saga: SagaId,
-    pub(crate) epoch: Epoch,
-    /// The seq it continues.
-    pub(crate) after: Seq,
-    pub(crate) events: &'a [Event],
-    /// With the events taken in.
-    pub(crate) state: &'a State,
-    /// Give the saga up until then, or for good when it ended.
-    pub(crate) release: Option<DateTime<Utc>>,
-    pub(crate) signals_taken: &'a [i64],
-}
-
-/// How an append ended.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Appended {
-    Yes,
-    /// The row was not where the append expected it. Read it again.
-    No,
-}
-
 /// Who owns a saga, and how far it is.
 pub(crate) struct Position {
     pub(crate) owner: Option<String>,
@@ -159,12 +140,14 @@ pub(crate) struct Journal {
     pool: PgPool,
     worker: Worker,
     owner: String,
+    writer: Writer,
 }
 
 impl Journal {
     pub(crate) fn new(pool: PgPool, worker: Worker) -> Self {
         let owner = worker.to_string();
-        Self { pool, worker, owner }
+        let writer = Writer::start(&pool, owner.clone());
+        Self { pool, worker, owner, writer }
     }
 
     pub(crate) fn owner(&self) -> &str {
@@ -217,58 +200,9 @@ impl Journal {
         Ok(state)
     }
 
-    /// Appends under owner, epoch and seq, with the caller's side rows in the same transaction.
-    pub(crate) async fn append(
-        &self,
-        append: &Append<'_>,
-        side_rows: Option<&dyn SideRows>,
-    ) -> Result<Appended, JournalError> {
-        if side_rows.is_none() && append.signals_taken.is_empty() {
-            return self.append_on(append, &mut *self.pool.acquire().await?).await;
-        }
-        let mut transaction = self.pool.begin().await?;
-        if self.append_on(append, &mut transaction).await? == Appended::No {
-            transaction.rollback().await?;
-            return Ok(Appended::No);
-        }
-        if !append.signals_taken.is_empty() {
-            sqlx::query(sql::TAKE_SIGNALS)
-                .bind(append.saga.0)
-                .bind(append.signals_taken)
-                .bind(append.after.0 + 1)
-                .execute(&mut *transaction)
-                .await?;
-        }
-        if let Some(side_rows) = side_rows {
-            let change = Change { saga: append.saga, state: append.state, events: append.events };
-            side_rows.write(&mut transaction, &[change]).await?;
-        }
-        transaction.commit().await?;
-        Ok(Appended::Yes)
-    }
-
-    async fn append_on(
-        &self,
-        append: &Append<'_>,
-        connection: &mut PgConnection,
-    ) -> Result<Appended, JournalError> {
-        let status = Status::of(append.state);
-        let events = append.events.iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>()?;
-        let released = append.release.is_some() || status.is_final();
-        let done = sqlx::query(sql::APPEND)
-            .bind(append.saga.0)
-            .bind(&self.owner)
-            .bind(append.epoch.0)
-            .bind(append.after.0)
-            .bind(&events)
-            .bind(status.as_str())
-            .bind(released)
-            .bind(append.release.filter(|_| !status.is_final()))
-            .bind(append.state.deadline)
-            .bind(append.state.parked.as_ref().or(append.state.last_error.as_ref()))
-            .execute(connection)
-            .await?;
-        Ok(if done.rows_affected() == 0 { Appended::No } else { Appended::Yes })
+    /// Appends under owner, epoch and seq, with the next flush.
+    pub(crate) async fn append(&self, append: Arc<Append>) -> Appended {
+        self.writer.append(append).await
     }
 
     /// Gives up a saga that needs nothing recorded, until `due`.

@@ -1,5 +1,7 @@
 //! What a change of a checkout saga means for its order, and the order row's part of the transaction that records it.
 
+use std::collections::BTreeMap;
+
 use futures::future::BoxFuture;
 use proto::reason;
 use saga::{Cause, Change, Event, SideRows, Step as _};
@@ -83,14 +85,16 @@ impl SideRows for OrderRows {
         recorded: &'c [Change<'c>],
     ) -> BoxFuture<'c, Result<(), sqlx::Error>> {
         Box::pin(async move {
-            for change in recorded {
-                let restarted = change.state.steps.get(Reserve::NAME).is_some_and(|step| step.restarts > 0);
-                let changes = changes(change.events, restarted);
-                if !changes.is_empty() {
-                    store::apply_changes(connection, change.saga, &changes).await?;
-                }
-            }
-            Ok(())
+            let by_saga: BTreeMap<_, _> = recorded
+                .iter()
+                .map(|change| {
+                    let restarted =
+                        change.state.steps.get(Reserve::NAME).is_some_and(|step| step.restarts > 0);
+                    (change.saga, changes(change.events, restarted))
+                })
+                .filter(|(_, changes)| !changes.is_empty())
+                .collect();
+            if by_saga.is_empty() { Ok(()) } else { store::apply_changes(connection, &by_saga).await }
         })
     }
 }

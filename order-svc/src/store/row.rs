@@ -3,7 +3,6 @@
 use chrono::{DateTime, Utc};
 use saga::SagaId;
 use sqlx::{Row as _, postgres::PgRow};
-use uuid::Uuid;
 
 use super::Locked;
 use crate::order::{
@@ -77,8 +76,9 @@ impl Order {
     }
 }
 
-pub(super) fn standing_of(row: &PgRow) -> Result<(Uuid, Version, Standing), sqlx::Error> {
-    Ok((row.try_get("order_id")?, Version(row.try_get("version")?), standing(row)?))
+pub(super) fn standing_of(row: &PgRow) -> Result<(SagaId, OrderId, Version, Standing), sqlx::Error> {
+    let saga = SagaId(row.try_get("saga_id")?);
+    Ok((saga, OrderId(row.try_get("order_id")?), Version(row.try_get("version")?), standing(row)?))
 }
 
 pub(super) fn locked(row: &PgRow) -> Result<Locked, sqlx::Error> {

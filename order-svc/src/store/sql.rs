@@ -54,12 +54,19 @@ INSERT INTO orders.exceptional_payments (payment_id, order_id, currency, amount_
 VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (payment_id) DO NOTHING";
 
+/// In the order of ids, as every writer of several orders does.
 pub(super) const LOCK_BY_SAGA: &str = "
-SELECT order_id, version, state, cancel_reason, payment_state FROM orders.orders WHERE saga_id = $1 FOR UPDATE";
+SELECT saga_id, order_id, version, state, cancel_reason, payment_state
+FROM orders.orders WHERE saga_id = ANY($1) ORDER BY order_id FOR UPDATE";
 
-/// In the transaction that records the saga's change.
+/// In the transaction that records the sagas' changes. Per order: $1 id, $2 version, $3 state, $4 reason, $5 payment
+/// state, $6 payment id or NULL to keep it, $7 refused SKUs to add, as a JSON array.
 pub(super) const MOVE: &str = "
-UPDATE orders.orders
-SET state = $3, cancel_reason = $4, payment_state = $5, payment_id = coalesce($6, payment_id),
-    refused_skus = refused_skus || $7, updated_at = clock_timestamp(), version = version + 1
-WHERE order_id = $1 AND version = $2";
+UPDATE orders.orders o
+SET state = m.state, cancel_reason = m.cancel_reason, payment_state = m.payment_state,
+    payment_id = coalesce(m.payment_id, o.payment_id),
+    refused_skus = o.refused_skus || ARRAY(SELECT jsonb_array_elements_text(m.refused_skus)),
+    updated_at = clock_timestamp(), version = o.version + 1
+FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::jsonb[])
+    AS m (order_id, version, state, cancel_reason, payment_state, payment_id, refused_skus)
+WHERE o.order_id = m.order_id AND o.version = m.version";

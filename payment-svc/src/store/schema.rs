@@ -33,6 +33,9 @@ pub(crate) fn connect(database_url: &str, name: &str, connections_max: u32) -> R
     Ok(PgPoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(ACQUIRE_LIMIT)
+        // A connection that died is found by its next statement, whose caller repeats; asking each time costs a round
+        // trip per call.
+        .test_before_acquire(false)
         .connect_lazy_with(options))
 }
 

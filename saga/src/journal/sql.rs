@@ -19,23 +19,34 @@ WITH instance AS (
 )
 INSERT INTO saga.events (saga_id, seq, epoch, event) SELECT id, 1, 1, $8 FROM instance";
 
-/// The compare-and-set: owner, epoch and seq. Zero rows: read the row again.
+/// The compare-and-set of many appends: owner, epoch and seq. Gives the ids that moved; the others' rows must be read
+/// again. $1 owner; per append $2 id, $3 epoch, $4 seq before, $5 seq after, $6 status, $7 released, $8 due, $9 deadline,
+/// $10 error; per event $11 id, $12 seq, $13 event.
 pub(super) const APPEND: &str = "
-WITH moved AS (
-    UPDATE saga.instances
-    SET seq = seq + cardinality($5::jsonb[]), status = $6, owner = CASE WHEN $7 THEN NULL ELSE owner END,
-        due_at = $8, deadline_at = $9, last_error = $10, claims = 0, updated_at = clock_timestamp(),
-        finished_at = CASE WHEN $6 IN ('COMPLETED', 'UNDONE') THEN clock_timestamp() END
-    WHERE id = $1 AND owner = $2 AND epoch = $3 AND seq = $4
-    RETURNING id
+WITH wanted AS (
+    SELECT * FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::boolean[],
+                         $8::timestamptz[], $9::timestamptz[], $10::text[])
+        AS w (id, epoch, seq_before, seq_after, status, released, due_at, deadline_at, last_error)
+), moved AS (
+    UPDATE saga.instances i
+    SET seq = w.seq_after, status = w.status, owner = CASE WHEN w.released THEN NULL ELSE i.owner END,
+        due_at = w.due_at, deadline_at = w.deadline_at, last_error = w.last_error, claims = 0,
+        updated_at = clock_timestamp(),
+        finished_at = CASE WHEN w.status IN ('COMPLETED', 'UNDONE') THEN clock_timestamp() END
+    FROM wanted w
+    WHERE i.id = w.id AND i.owner = $1 AND i.epoch = w.epoch AND i.seq = w.seq_before
+    RETURNING i.id, i.epoch
+), written AS (
+    INSERT INTO saga.events (saga_id, seq, epoch, event)
+    SELECT e.id, e.seq, moved.epoch, e.event
+    FROM unnest($11::uuid[], $12::bigint[], $13::jsonb[]) AS e (id, seq, event) JOIN moved ON moved.id = e.id
 )
-INSERT INTO saga.events (saga_id, seq, epoch, event)
-SELECT moved.id, $4 + entry.place, $3, entry.event
-FROM moved, unnest($5::jsonb[]) WITH ORDINALITY AS entry (event, place)";
+SELECT id FROM moved";
 
-/// In the transaction of the append that takes them in.
+/// In the transaction of the appends that take them in: $1 signals, $2 the seq of the event that took each.
 pub(super) const TAKE_SIGNALS: &str = "
-UPDATE saga.signals SET taken_seq = $3 WHERE saga_id = $1 AND id = ANY($2) AND taken_seq IS NULL";
+UPDATE saga.signals s SET taken_seq = t.seq
+FROM unnest($1::bigint[], $2::bigint[]) AS t (id, seq) WHERE s.id = t.id AND s.taken_seq IS NULL";
 
 /// Gives a saga up until it is due.
 pub(super) const RELEASE: &str = "
