@@ -276,10 +276,24 @@ async fn write(engine: &Engine, append: &Arc<Append>) -> Result<(), End> {
     let saga = append.saga;
     let end = append.after.plus(append.events.len());
     let mut pause = PAUSE_FIRST;
+    let mut refusals = 0;
     loop {
         match engine.shared.journal.append(Arc::clone(append)).await {
             Appended::Yes => return Ok(()),
             Appended::No | Appended::Unknown => {}
+            // Perhaps a peer's row will be there in a moment; what is refused again and again never passes.
+            Appended::Refused(reason) if refusals == REFUSALS_MAX => {
+                let reason = format!("its progress cannot be recorded: {reason}");
+                tracing::error!(saga.id = %saga, reason, "a saga is parked");
+                match engine.shared.journal.quarantine(saga, append.epoch, &reason).await {
+                    Ok(()) => return Err(End::Rests),
+                    Err(error) => tracing::warn!(saga.id = %saga, %error, "a saga cannot be parked"),
+                }
+            }
+            Appended::Refused(reason) => {
+                refusals += 1;
+                tracing::warn!(saga.id = %saga, reason, "an append is refused");
+            }
         }
         // Zero rows or an unknown commit: only the row knows. Ours and where the append ends: it was written; ours and
         // where it began: it was not. Anything else: somebody else's.
@@ -329,5 +343,7 @@ async fn pause_after(
 
 /// Decisions recorded in one append beside the first.
 const FOLLOWING_MAX: usize = 4;
+/// Refusals of one append after which its saga is parked.
+const REFUSALS_MAX: u32 = 8;
 const PAUSE_FIRST: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_millis(500);

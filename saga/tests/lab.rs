@@ -11,7 +11,8 @@ use std::{
 
 use futures::FutureExt as _;
 use saga::{
-    Context, Definition, Engine, EngineConfig, Outcome, Retry, SagaId, Standing, Start, Status, Step, Undo,
+    Builder, Context, Definition, Engine, EngineConfig, Outcome, Retry, SagaId, SideRows, Standing, Start,
+    Status, Step, Undo,
 };
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
@@ -131,6 +132,15 @@ pub(crate) const QUICK: Retry = Retry {
 
 /// reserve, pay, sell (pivot), tell.
 pub(crate) fn shop(world: &Arc<World>) -> Definition {
+    steps(world).build()
+}
+
+/// The same with side rows.
+pub(crate) fn shop_with(world: &Arc<World>, side_rows: impl SideRows) -> Definition {
+    steps(world).side_rows(side_rows).build()
+}
+
+fn steps(world: &Arc<World>) -> Builder<String> {
     Definition::new::<String>("shop", 1)
         .step(Reserve(Arc::clone(world)))
         .retry(QUICK, QUICK)
@@ -140,7 +150,6 @@ pub(crate) fn shop(world: &Arc<World>) -> Definition {
         .retry(QUICK, QUICK)
         .step(Tell(Arc::clone(world)))
         .retry(QUICK, QUICK)
-        .build()
 }
 
 /// A worker in a runtime of its own, so that it can die like a process.

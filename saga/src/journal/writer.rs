@@ -42,13 +42,15 @@ pub(crate) struct Append {
 }
 
 /// How an append ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Appended {
     Yes,
     /// The row was not where the append expected it. Read it again.
     No,
     /// The flush failed, or its commit was not answered. Only the row knows.
     Unknown,
+    /// The database, or the caller's side rows, refused this very append, for this reason.
+    Refused(String),
 }
 
 /// Hands appends to the writer. Cheap to clone.
@@ -114,10 +116,13 @@ async fn flush(pool: &PgPool, owner: &str, appends: &[Arc<Append>]) -> Vec<Appen
     let mut open: Vec<Range<usize>> = std::iter::once(0..appends.len()).collect();
     while let Some(part) = open.pop() {
         match transact(pool, owner, &appends[part.clone()]).await {
-            Ok(written) => outcomes[part].copy_from_slice(&written),
+            Ok(written) => outcomes[part].clone_from_slice(&written),
             Err(error) if part.len() > 1 && is_refusal(&error) => {
                 let middle = part.start + part.len() / 2;
                 open.extend([middle..part.end, part.start..middle]);
+            }
+            Err(error) if is_refusal(&error) && !passes(&error) => {
+                outcomes[part.start] = Appended::Refused(error.to_string());
             }
             Err(error) => {
                 tracing::warn!(%error, appends = part.len(), "a flush of the journal failed or its fate is unknown");
@@ -133,6 +138,14 @@ fn is_refusal(error: &sqlx::Error) -> bool {
         error,
         sqlx::Error::Database(_) | sqlx::Error::RowNotFound | sqlx::Error::Decode(_) | sqlx::Error::Encode(_)
     )
+}
+
+/// Whether waiting helps: a lock held by somebody, a deadlock, a serialization failure, a statement that took too long,
+/// a server that is going down.
+fn passes(error: &sqlx::Error) -> bool {
+    const CLASSES: [&str; 5] = ["40", "53", "55", "57", "58"];
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    code.is_some_and(|code| CLASSES.iter().any(|class| code.starts_with(class)))
 }
 
 async fn transact(pool: &PgPool, owner: &str, appends: &[Arc<Append>]) -> Result<Vec<Appended>, sqlx::Error> {
