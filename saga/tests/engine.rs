@@ -2,11 +2,17 @@
 
 mod lab;
 
-use std::time::Duration;
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use lab::{World, shop, until, with_database};
-use saga::{CANCEL, Outcome, Progress, Status};
+use futures::future::BoxFuture;
+use lab::{Lab, Worker, World, shop, until, with_database};
+use saga::{CANCEL, Change, Outcome, Progress, SagaId, SideRows, Status};
 use serde_json::{Value, json};
+use sqlx::PgConnection;
+use tokio::sync::Semaphore;
 
 fn refused() -> Outcome<i32> {
     Outcome::Abort { reason: "NO".into(), detail: Value::Null }
@@ -18,6 +24,15 @@ fn failed() -> Outcome<i32> {
 
 fn waits(ms: u64) -> Outcome<i32> {
     Outcome::Pending { ask_again_after: Duration::from_millis(ms), progress: Progress::Idle }
+}
+
+/// Worker "a" with a saga inside its payment, which ends when the gate gives a permit.
+async fn paying(lab: &Lab, world: &Arc<World>) -> (Worker, SagaId, Arc<Semaphore>) {
+    let gate = world.gate("pay");
+    let worker = lab.worker("a", shop(world)).await;
+    let saga = lab.start(&worker, None).await;
+    until("it pays", async || world.calls().contains(&"do pay 1".to_owned())).await;
+    (worker, saga, gate)
 }
 
 #[test]
@@ -223,10 +238,7 @@ fn c56_a_deadline_that_fires_while_the_saga_completes_changes_nothing_twice() {
 fn a_dead_workers_saga_is_taken_over_and_its_step_repeated() {
     with_database(async |lab| {
         let world = World::new();
-        let gate = world.gate("pay");
-        let first = lab.worker("a", shop(&world)).await;
-        let saga = lab.start(&first, None).await;
-        until("it pays", async || world.calls().contains(&"do pay 1".to_owned())).await;
+        let (first, saga, gate) = paying(&lab, &world).await;
         first.die();
 
         let second = lab.worker("b", shop(&world)).await;
@@ -250,10 +262,7 @@ fn a_dead_workers_saga_is_taken_over_and_its_step_repeated() {
 fn a_restarted_worker_does_not_wait_for_its_own_lease() {
     with_database(async |lab| {
         let world = World::new();
-        let gate = world.gate("pay");
-        let first = lab.worker("a", shop(&world)).await;
-        let saga = lab.start(&first, None).await;
-        until("it pays", async || world.calls().contains(&"do pay 1".to_owned())).await;
+        let (first, saga, gate) = paying(&lab, &world).await;
         first.die();
         // A lease that outlives the test: only the name can free the saga.
         sqlx::query("UPDATE saga.workers SET lease_until = clock_timestamp() + interval '1 hour'")
@@ -270,10 +279,7 @@ fn a_restarted_worker_does_not_wait_for_its_own_lease() {
 fn c52_a_worker_that_lost_its_saga_cannot_write() {
     with_database(async |lab| {
         let world = World::new();
-        let gate = world.gate("pay");
-        let first = lab.worker("a", shop(&world)).await;
-        let saga = lab.start(&first, None).await;
-        until("it pays", async || world.calls().contains(&"do pay 1".to_owned())).await;
+        let (first, saga, gate) = paying(&lab, &world).await;
         // What a takeover does, while the first worker is frozen inside its step.
         sqlx::query("UPDATE saga.instances SET owner = 'b/other', epoch = epoch + 1 WHERE id = $1")
             .bind(saga.0)
@@ -301,10 +307,7 @@ fn c52_a_worker_that_lost_its_saga_cannot_write() {
 fn a_stopped_worker_frees_its_sagas_at_once() {
     with_database(async |lab| {
         let world = World::new();
-        let gate = world.gate("pay");
-        let first = lab.worker("a", shop(&world)).await;
-        let saga = lab.start(&first, None).await;
-        until("it pays", async || world.calls().contains(&"do pay 1".to_owned())).await;
+        let (first, saga, gate) = paying(&lab, &world).await;
         first.engine.stop(Duration::from_millis(50)).await.unwrap();
         first.die();
         let owned: i64 = sqlx::query_scalar("SELECT count(*) FROM saga.instances WHERE owner IS NOT NULL")
@@ -405,24 +408,23 @@ fn two_workers_share_the_work_and_do_nothing_twice() {
 
 /// Side rows that refuse every saga whose id is in the list, and count the others.
 struct Picky {
-    refuses: std::sync::Arc<std::sync::Mutex<Vec<saga::SagaId>>>,
+    refuses: Arc<Mutex<Vec<SagaId>>>,
 }
 
-impl saga::SideRows for Picky {
+impl SideRows for Picky {
     fn write<'c>(
         &'c self,
-        connection: &'c mut sqlx::PgConnection,
-        changes: &'c [saga::Change<'c>],
-    ) -> futures::future::BoxFuture<'c, Result<(), sqlx::Error>> {
+        connection: &'c mut PgConnection,
+        changes: &'c [Change<'c>],
+    ) -> BoxFuture<'c, Result<(), sqlx::Error>> {
         Box::pin(async move {
             for change in changes {
-                if self.refuses.lock().unwrap().contains(&change.saga) {
+                if self.refuses.lock().expect("no test panics while it holds it").contains(&change.saga) {
                     return Err(sqlx::Error::Decode("this row cannot be".into()));
                 }
-                let events = i64::try_from(change.events.len()).unwrap();
                 sqlx::query("INSERT INTO side (saga_id, events) VALUES ($1, $2)")
                     .bind(change.saga.0)
-                    .bind(events)
+                    .bind(i64::try_from(change.events.len()).expect("an append holds few events"))
                     .execute(&mut *connection)
                     .await?;
             }
@@ -437,8 +439,8 @@ fn a_row_that_is_refused_fails_no_neighbour_and_parks_its_own_saga() {
         sqlx::query("CREATE TABLE side (saga_id uuid, events bigint)").execute(&lab.pool).await.unwrap();
         let world = World::new();
         let gate = world.gate("reserve");
-        let refuses = std::sync::Arc::default();
-        let definition = lab::shop_with(&world, Picky { refuses: std::sync::Arc::clone(&refuses) });
+        let refuses = Arc::default();
+        let definition = lab::shop_with(&world, Picky { refuses: Arc::clone(&refuses) });
         let worker = lab.worker("a", definition).await;
         let mut sagas = Vec::new();
         for _ in 0..20 {
