@@ -57,13 +57,14 @@ CREATE TABLE orders.payment_reports (
     PRIMARY KEY (payment_id, kind)
 );
 
--- Captured money that pays for no order: late, wrong or twice. Never kept silently.
+-- Captured money that pays for no order: late, wrong, twice, or outside the order's scope of payments. Never kept
+-- silently.
 CREATE TABLE orders.exceptional_payments (
     payment_id    text PRIMARY KEY,
     order_id      uuid NOT NULL REFERENCES orders.orders (order_id),
     currency      text NOT NULL,
     amount_minor  bigint NOT NULL,
-    reason        text NOT NULL CHECK (reason IN ('LATE', 'WRONG_AMOUNT', 'TWICE')),
+    reason        text NOT NULL CHECK (reason IN ('LATE', 'WRONG_AMOUNT', 'TWICE', 'FOREIGN')),
     -- The saga that gives it back.
     saga_id       uuid NOT NULL,
     recorded_at   timestamptz NOT NULL DEFAULT clock_timestamp()

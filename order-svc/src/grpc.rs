@@ -20,6 +20,7 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::{
     cancel_order::{CancelError, cancel_order},
+    peers::Peers,
     place_order::{PlaceError, place_order},
     report_payment::{ReportError, report_payment},
     store::Store,
@@ -33,6 +34,8 @@ pub struct OrderApi {
     pub store: Store,
     /// Their sagas.
     pub engine: Engine,
+    /// The services that are asked.
+    pub peers: Peers,
     /// How long an order waits for its payment if its request does not say.
     pub expire_after_default: Duration,
     /// How long holds outlive the deadline: payment grace and hold margin.
@@ -93,7 +96,7 @@ impl OrderService for OrderApi {
         let filter = wire::filter(request.into_inner()).map_err(bad)?;
         let store = self.store.clone();
         let listed =
-            detached(async move { store.list(&filter).await.map(|orders| wire::listed(&filter, &orders)) });
+            detached(async move { store.list(&filter).await.map(|found| wire::listed(&filter, &found)) });
         listed.await.map(Response::new).map_err(|error| store_failed(&error))
     }
 
@@ -135,14 +138,22 @@ impl OrderService for OrderApi {
         request: Request<api::WatchOrderRequest>,
     ) -> Result<Response<Self::WatchOrderStream>, Status> {
         let order_id = wire::order_id(&request.into_inner().order_id).map_err(bad)?;
-        let changes = watch_order::watch_order(self.store.clone(), self.engine.clone(), order_id);
+        let changes = watch_order::watch_order(
+            self.store.clone(),
+            self.engine.clone(),
+            order_id,
+            self.shutdown.clone(),
+        );
         let changes = futures::StreamExt::map(changes, |change| match change {
             Ok(order) => Ok(wire::order(&order)),
             Err(watch_order::WatchError::UnknownOrder) => Err(unknown_order()),
+            Err(error @ watch_order::WatchError::Stopping) => {
+                let message = error.to_string();
+                Err(retry_later(Code::Unavailable, DOMAIN, reason::STOPPING, message, RETRY_AFTER))
+            }
             Err(watch_order::WatchError::Store(error)) => Err(store_failed(&error)),
             Err(watch_order::WatchError::Journal(error)) => Err(store_failed(&error)),
         });
-        let changes = futures::StreamExt::take_until(changes, self.shutdown.clone().cancelled_owned());
         Ok(Response::new(Box::pin(changes)))
     }
 
@@ -152,9 +163,25 @@ impl OrderService for OrderApi {
     ) -> Result<Response<api::ReportPaymentResponse>, Status> {
         let report = wire::report(request.into_inner()).map_err(bad)?;
         let api = self.clone();
-        match detached(async move { report_payment(&api.store, &api.engine, &report).await }).await {
+        match detached(async move { report_payment(&api.store, &api.engine, &api.peers, &report).await })
+            .await
+        {
             Ok(disposition) => Ok(Response::new(wire::disposition(disposition))),
             Err(ReportError::UnknownOrder) => Err(unknown_order()),
+            Err(ReportError::NotSo(description)) => {
+                Err(bad(vec![Violation { field: "payment_id".into(), description: description.into() }]))
+            }
+            Err(error @ ReportError::CannotAsk(_)) => {
+                tracing::warn!(%error, "a report waits");
+                let message = "payment-svc cannot be asked; report again";
+                Err(retry_later(
+                    Code::Unavailable,
+                    DOMAIN,
+                    reason::PROVIDER_UNAVAILABLE,
+                    message,
+                    RETRY_AFTER,
+                ))
+            }
             Err(ReportError::Overloaded) => Err(overloaded()),
             Err(ReportError::Store(error)) => Err(store_failed(&error)),
             Err(ReportError::Journal(error)) => Err(store_failed(&error)),

@@ -80,6 +80,7 @@ pub async fn serve(
     let api = OrderApi {
         store: store.clone(),
         engine: engine.clone(),
+        peers,
         expire_after_default: Duration::from_millis(config.expire_after_ms),
         hold_beyond_deadline: config.hold_beyond_deadline(),
         shutdown: shutdown.clone(),

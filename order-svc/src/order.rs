@@ -26,6 +26,11 @@ pub struct CallerId(pub String);
 #[serde(transparent)]
 pub struct Sku(pub String);
 
+/// Most units of one line.
+pub const LINE_QUANTITY_MAX: i64 = 1_000_000;
+/// Most units of one SKU in an order, over all its lines.
+pub const SKU_QUANTITY_MAX: i64 = 1_000_000_000;
+
 /// Units of a SKU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -3,15 +3,17 @@
 
 use std::collections::BTreeMap;
 
+use proto::{money::v1::Money, payment::v1::GetPaymentRequest, reason};
 use saga::{Engine, SagaId, Start, StartError};
 use serde_json::json;
 
 use crate::{
     checkout::{
         PAYMENT,
-        pay::{Reported, own_attempt},
+        pay::{self, Reported, own_attempt},
     },
     order::OrderId,
+    peers::{Answer, Peers, asking, call},
     refund::{self, Exceptional},
     store::{Locked, Report, Store, StoreError},
 };
@@ -53,9 +55,27 @@ pub enum Disposition {
     Exceptional,
 }
 
+/// What payment-svc says of a reported payment.
+#[derive(Debug, Clone)]
+pub(crate) struct Facts {
+    scope: String,
+    /// Whose it is; empty for nobody's.
+    reference: String,
+    currency: String,
+    /// What it keeps: captured less refunded.
+    kept_minor: i64,
+    captured_minor: i64,
+}
+
 /// A report could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
+    /// payment-svc does not bear it out: nothing was recorded.
+    #[error("{0}")]
+    NotSo(&'static str),
+    /// payment-svc could not be asked: report again.
+    #[error("payment-svc cannot be asked: {0}")]
+    CannotAsk(String),
     /// No order has this id; it may not be committed yet.
     #[error("there is no such order")]
     UnknownOrder,
@@ -70,16 +90,21 @@ pub enum ReportError {
     Journal(#[from] saga::JournalError),
 }
 
-/// Takes a report, once.
+/// Takes a report, once. What it says of captured money is asked for at payment-svc: money is not believed on hearsay.
 pub async fn report_payment(
     store: &Store,
     engine: &Engine,
+    peers: &Peers,
     report: &PaymentReport,
 ) -> Result<Disposition, ReportError> {
+    let facts = match report.kind {
+        ReportKind::Captured => Some(ask(peers, report).await?),
+        ReportKind::Declined => None,
+    };
     let mut transaction = store.begin().await?;
     // Under the order's row lock: the turn of its saga and other payments wait for this, or this for them.
     let order = store.lock(&mut transaction, report.order_id).await?.ok_or(ReportError::UnknownOrder)?;
-    let verdict = judge(&order, report);
+    let verdict = judge(&order, report, facts.as_ref());
     let (kind, disposition) = match (report.kind, &verdict) {
         (ReportKind::Declined, _) => ("DECLINED", "APPLIED"),
         (ReportKind::Captured, Verdict::Exceptional(_)) => ("CAPTURED", "EXCEPTIONAL"),
@@ -149,15 +174,47 @@ enum Verdict {
     Exceptional(&'static str),
 }
 
-fn judge(order: &Locked, report: &PaymentReport) -> Verdict {
-    let counts = order.payment_id.as_deref();
-    if report.kind == ReportKind::Declined {
-        return Verdict::Declined;
+/// What payment-svc says of the payment, if it bears the report out.
+async fn ask(peers: &Peers, report: &PaymentReport) -> Result<Facts, ReportError> {
+    let mut payments = peers.payments.clone();
+    let request = GetPaymentRequest { payment_id: report.payment_id.clone() };
+    let payment = match call(payments.get_payment(asking(request))).await {
+        Answer::Ok(payment) => payment,
+        Answer::Refused { reason, .. } if reason == reason::UNKNOWN_PAYMENT => {
+            return Err(ReportError::NotSo("payment-svc knows no such payment"));
+        }
+        Answer::Refused { reason, .. } | Answer::Unknown(reason) => {
+            return Err(ReportError::CannotAsk(reason));
+        }
+    };
+    let units = |money: Option<Money>| money.map_or(0, |money| money.minor_units);
+    let (captured_minor, refunded_minor) = (units(payment.captured), units(payment.refunded));
+    let facts = Facts {
+        scope: payment.scope,
+        reference: payment.reference,
+        currency: payment.amount.unwrap_or_default().currency,
+        kept_minor: captured_minor - refunded_minor,
+        captured_minor,
+    };
+    if facts.captured_minor == 0 {
+        return Err(ReportError::NotSo("payment-svc has not captured it"));
     }
+    if !facts.reference.is_empty() && facts.reference != report.order_id.to_string() {
+        return Err(ReportError::NotSo("the payment is another order's"));
+    }
+    Ok(facts)
+}
+
+fn judge(order: &Locked, report: &PaymentReport, facts: Option<&Facts>) -> Verdict {
+    let counts = order.payment_id.as_deref();
+    let Some(facts) = facts else { return Verdict::Declined };
     if counts == Some(report.payment_id.as_str()) {
         return Verdict::Known;
     }
-    if report.currency != order.currency || report.amount_minor != order.total_minor {
+    let reported = (report.currency.as_str(), report.amount_minor);
+    let kept = (facts.currency.as_str(), facts.kept_minor);
+    let asked_for = (order.currency.as_str(), order.total_minor);
+    if reported != asked_for || (kept != asked_for && facts.kept_minor != 0) {
         return Verdict::Exceptional("WRONG_AMOUNT");
     }
     if counts.is_some() {
@@ -165,6 +222,10 @@ fn judge(order: &Locked, report: &PaymentReport) -> Verdict {
     }
     if !order.standing.takes_payment() {
         return Verdict::Exceptional("LATE");
+    }
+    // What was given back already pays for nothing, and what others may cancel without us must not count.
+    if facts.kept_minor == 0 || facts.scope != pay::scope(order.saga) {
+        return Verdict::Exceptional("FOREIGN");
     }
     // An order that charges a token itself is paid by that charge; any other money comes beside it.
     if order.pays_itself && report.payment_id != own_attempt(order.saga) {
@@ -228,9 +289,29 @@ mod tests {
         }
     }
 
+    fn facts() -> Facts {
+        Facts {
+            scope: pay::scope(SagaId(Uuid::nil())),
+            reference: Uuid::nil().to_string(),
+            currency: "GBP".into(),
+            kept_minor: 100,
+            captured_minor: 100,
+        }
+    }
+
+    #[test]
+    fn money_that_is_gone_or_that_others_may_cancel_never_counts() {
+        let gone = Facts { kept_minor: 0, ..facts() };
+        let elsewhere = Facts { scope: "shopfront".into(), ..facts() };
+        let partly = Facts { kept_minor: 40, ..facts() };
+        for (facts, reason) in [(gone, "FOREIGN"), (elsewhere, "FOREIGN"), (partly, "WRONG_AMOUNT")] {
+            assert_eq!(judge(&order(), &report(), Some(&facts)), Verdict::Exceptional(reason), "{facts:?}");
+        }
+    }
+
     #[test]
     fn the_right_money_in_time_counts() {
-        assert_eq!(judge(&order(), &report()), Verdict::Counts);
+        assert_eq!(judge(&order(), &report(), Some(&facts())), Verdict::Counts);
     }
 
     #[test]
@@ -243,30 +324,34 @@ mod tests {
         for change in changes {
             let mut wrong = report();
             change(&mut wrong);
-            assert_eq!(judge(&order(), &wrong), Verdict::Exceptional("WRONG_AMOUNT"), "{wrong:?}");
+            assert_eq!(
+                judge(&order(), &wrong, Some(&facts())),
+                Verdict::Exceptional("WRONG_AMOUNT"),
+                "{wrong:?}"
+            );
         }
     }
 
     #[test]
     fn a_second_payment_is_one_too_many_and_the_first_is_known() {
         let paid = Locked { payment_id: Some("first".into()), ..order() };
-        assert_eq!(judge(&paid, &report()), Verdict::Exceptional("TWICE"));
+        assert_eq!(judge(&paid, &report(), Some(&facts())), Verdict::Exceptional("TWICE"));
         let known = Locked { payment_id: Some("p".into()), ..order() };
-        assert_eq!(judge(&known, &report()), Verdict::Known);
+        assert_eq!(judge(&known, &report(), Some(&facts())), Verdict::Known);
     }
 
     #[test]
     fn money_after_the_turn_is_late() {
         let mut closing = order();
         closing.standing = closing.standing.after(OrderEvent::Turned(CancelReason::PaymentExpired)).unwrap();
-        assert_eq!(judge(&closing, &report()), Verdict::Exceptional("LATE"));
+        assert_eq!(judge(&closing, &report(), Some(&facts())), Verdict::Exceptional("LATE"));
     }
 
     #[test]
     fn an_order_that_charges_itself_takes_only_its_own_charge() {
         let own = Locked { pays_itself: true, ..order() };
-        assert_eq!(judge(&own, &report()), Verdict::Exceptional("TWICE"));
+        assert_eq!(judge(&own, &report(), Some(&facts())), Verdict::Exceptional("TWICE"));
         let charged = PaymentReport { payment_id: own_attempt(own.saga), ..report() };
-        assert_eq!(judge(&own, &charged), Verdict::Counts);
+        assert_eq!(judge(&own, &charged, Some(&facts())), Verdict::Counts);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use futures::TryStreamExt as _;
 use saga::SagaId;
 use serde_json::json;
 use sqlx::{PgConnection, PgPool};
@@ -44,6 +45,20 @@ pub struct Filter {
     /// At most so many.
     pub limit: i64,
 }
+
+/// One page of orders.
+pub struct Page {
+    /// Newest first.
+    pub orders: Vec<Order>,
+    /// Whether no order follows.
+    pub is_last: bool,
+}
+
+/// A page larger than this is ended: clients refuse messages of more than 4 MiB unless they are told otherwise, and one
+/// order more may follow.
+const PAGE_BYTES_MAX: usize = 2 * 1024 * 1024;
+/// What a line takes beside its SKU.
+const LINE_BYTES: usize = 40;
 
 /// An order row, locked for a report of a payment.
 pub struct Locked {
@@ -134,18 +149,28 @@ impl Store {
         Ok(Some((Order::read(&row)?, fingerprint)))
     }
 
-    /// Orders, newest first.
-    pub async fn list(&self, filter: &Filter) -> Result<Vec<Order>, StoreError> {
-        let rows = sqlx::query(sql::LIST)
+    /// Orders, newest first: a page ends at the filter's limit, or where it would get too large to be sent.
+    pub async fn list(&self, filter: &Filter) -> Result<Page, StoreError> {
+        let mut rows = sqlx::query(sql::LIST)
             .bind(filter.customer_id.as_deref())
             .bind(filter.request_id.as_deref())
             .bind(filter.state.map(OrderState::as_str))
             .bind(filter.cancel_reason.map(CancelReason::as_str))
             .bind(filter.before.map(|order| order.0))
             .bind(filter.limit)
-            .fetch_all(&self.pool)
-            .await?;
-        Ok(rows.iter().map(Order::read).collect::<Result<_, _>>()?)
+            .fetch(&self.pool);
+        let mut page = Page { orders: Vec::new(), is_last: false };
+        let mut bytes = 0;
+        while let Some(row) = rows.try_next().await? {
+            let order = Order::read(&row)?;
+            bytes += order.lines.iter().map(|line| line.sku.0.len() + LINE_BYTES).sum::<usize>();
+            page.orders.push(order);
+            if bytes >= PAGE_BYTES_MAX {
+                return Ok(page);
+            }
+        }
+        page.is_last = i64::try_from(page.orders.len()).is_ok_and(|found| found < filter.limit);
+        Ok(page)
     }
 
     /// Lets a payment count for the order unless another one does; gives the one that counts.

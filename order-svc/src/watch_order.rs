@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use futures::{Stream, stream};
 use saga::{Engine, Seq};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     order::OrderId,
@@ -16,6 +17,9 @@ pub enum WatchError {
     /// No order has this id.
     #[error("there is no such order")]
     UnknownOrder,
+    /// The service stops. A stream that just ended would say that the order has.
+    #[error("the service stops; watch again")]
+    Stopping,
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -38,16 +42,21 @@ pub fn watch_order(
     store: Store,
     engine: Engine,
     order_id: OrderId,
+    shutdown: CancellationToken,
 ) -> impl Stream<Item = Result<Order, WatchError>> + Send {
     stream::unfold(Next::First, move |next| {
-        let (store, engine) = (store.clone(), engine.clone());
+        let (store, engine, shutdown) = (store.clone(), engine.clone(), shutdown.clone());
         async move {
             let (sent, mut seen) = match next {
                 Next::Ended => return None,
                 Next::First => (None, Seq::default()),
                 Next::After(version, seq) => (Some(version), seq),
             };
-            match following(&store, &engine, order_id, sent, &mut seen).await {
+            let change = tokio::select! {
+                change = following(&store, &engine, order_id, sent, &mut seen) => change,
+                () = shutdown.cancelled() => Err(WatchError::Stopping),
+            };
+            match change {
                 Ok(order) if order.standing.is_final() => Some((Ok(order), Next::Ended)),
                 Ok(order) => {
                     let next = Next::After(order.version, seen);

@@ -1,6 +1,6 @@
 //! Requests become types that cannot be wrong, with every violation named at once; orders become messages.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use chrono::{DateTime, Utc};
 use proto::{money::v1::Money as WireMoney, orders::v1 as api};
@@ -9,19 +9,17 @@ use uuid::Uuid;
 
 use crate::{
     order::{
-        CallerId, CancelReason, Currency, Line, MinorUnits, Money, OrderId, OrderState, Payment,
-        PaymentState, Placement, Quantity, Sku,
+        CallerId, CancelReason, Currency, LINE_QUANTITY_MAX, Line, MinorUnits, Money, OrderId, OrderState,
+        Payment, PaymentState, Placement, Quantity, SKU_QUANTITY_MAX, Sku,
     },
     report_payment::{Disposition, PaymentReport, ReportKind},
-    store::{Filter, Order, Version},
+    store::{Filter, Order, Page, Version},
 };
 
 mod page;
 
 /// Most lines of an order, counted before merging.
 const LINES_MAX: usize = 1_500;
-/// Most units of a line.
-const QUANTITY_MAX: i64 = 1_000_000;
 const ID_LENGTH_MAX: usize = 128;
 const TOKEN_LENGTH_MAX: usize = 200;
 const EXPIRE_AFTER_MIN: Duration = Duration::from_secs(1);
@@ -110,6 +108,7 @@ fn lines(violations: &mut Violations, lines: Vec<api::OrderLine>) -> (Vec<Line>,
         return (Vec::new(), total);
     }
     let before = violations.0.len();
+    let mut units: BTreeMap<String, i64> = BTreeMap::new();
     let mut sum = Some(0_i64);
     let mut parsed = Vec::with_capacity(lines.len());
     for (index, line) in lines.into_iter().enumerate() {
@@ -118,7 +117,7 @@ fn lines(violations: &mut Violations, lines: Vec<api::OrderLine>) -> (Vec<Line>,
         if line.sku.is_empty() || line.sku.len() > ID_LENGTH_MAX || !line.sku.chars().all(allowed) {
             violations.add(format!("{field}.sku"), "must be 1 to 128 characters of [A-Za-z0-9 _.-]");
         }
-        if !(1..=QUANTITY_MAX).contains(&line.quantity) {
+        if !(1..=LINE_QUANTITY_MAX).contains(&line.quantity) {
             violations.add(format!("{field}.quantity"), "must be 1 to 1,000,000");
         }
         let price = line.unit_price.unwrap_or_default();
@@ -131,12 +130,17 @@ fn lines(violations: &mut Violations, lines: Vec<api::OrderLine>) -> (Vec<Line>,
         } else if currency != total.currency {
             violations.add(format!("{field}.unit_price.currency"), "must be the currency of the other lines");
         }
+        let of_sku = units.entry(line.sku.clone()).or_default();
+        *of_sku = of_sku.saturating_add(line.quantity);
         sum = sum.and_then(|sum| sum.checked_add(line.quantity.checked_mul(price.minor_units)?));
         parsed.push(Line {
             sku: Sku(line.sku),
             quantity: Quantity(line.quantity),
             unit_price: MinorUnits(price.minor_units),
         });
+    }
+    if let Some((sku, _)) = units.iter().find(|(_, units)| **units > SKU_QUANTITY_MAX) {
+        violations.add("lines", format!("must hold at most 1,000,000,000 units of {sku:?}"));
     }
     match sum {
         // The sum of lines that are wrong says nothing.
@@ -223,15 +227,12 @@ pub fn filter(request: api::ListOrdersRequest) -> Result<Filter, Vec<Violation>>
             PAGE_SIZE_DEFAULT
         }
     };
-    let given = |text: String| (!text.is_empty()).then_some(text);
-    let mut filter = Filter {
-        customer_id: given(request.customer_id),
-        request_id: given(request.request_id),
-        state,
-        cancel_reason,
-        before: None,
-        limit: i64::from(page_size),
-    };
+    let mut given =
+        |field: &str, text: String| (!text.is_empty()).then(|| violations.caller_id(field, text).0);
+    let (customer_id, request_id) =
+        (given("customer_id", request.customer_id), given("request_id", request.request_id));
+    let mut filter =
+        Filter { customer_id, request_id, state, cancel_reason, before: None, limit: i64::from(page_size) };
     if !request.page_token.is_empty() {
         match page::read(&request.page_token, &filter) {
             Some(before) => filter.before = Some(before),
@@ -242,13 +243,12 @@ pub fn filter(request: api::ListOrdersRequest) -> Result<Filter, Vec<Violation>>
 }
 
 /// The answer of ListOrders.
-pub fn listed(filter: &Filter, orders: &[Order]) -> api::ListOrdersResponse {
-    let full = i64::try_from(orders.len()).is_ok_and(|found| found == filter.limit);
-    let next_page_token = match orders.last() {
-        Some(last) if full => page::token(last.order_id, filter),
+pub fn listed(filter: &Filter, found: &Page) -> api::ListOrdersResponse {
+    let next_page_token = match found.orders.last() {
+        Some(last) if !found.is_last => page::token(last.order_id, filter),
         _ => String::new(),
     };
-    api::ListOrdersResponse { orders: orders.iter().map(order).collect(), next_page_token }
+    api::ListOrdersResponse { orders: found.orders.iter().map(order).collect(), next_page_token }
 }
 
 /// The message of an order.

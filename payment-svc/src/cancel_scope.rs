@@ -5,7 +5,7 @@
 
 use crate::{
     give_back::GiveBackError,
-    ids::Scope,
+    ids::{PaymentId, Scope},
     payment::Event,
     payments::Payments,
     record::Payment,
@@ -13,11 +13,16 @@ use crate::{
 };
 
 impl Payments {
-    /// Leaves no money of `scope` behind and refuses later charges of it. Answers its payments as they stand then.
+    /// Leaves no money of `scope` behind, but that of the payment to `keep`, and refuses later charges of it. Answers its
+    /// payments as they stand then.
     /// An error means: not yet; the wish is recorded if the database took it, and a repeat goes on.
-    pub(crate) async fn cancel_scope(&self, scope: &Scope) -> Result<Vec<Payment>, GiveBackError> {
+    pub(crate) async fn cancel_scope(
+        &self,
+        scope: &Scope,
+        keep: Option<&PaymentId>,
+    ) -> Result<Vec<Payment>, GiveBackError> {
         // Ends: after the tombstone no payment is added, and each turn takes a full batch off those without the wish.
-        while self.request_cancel(scope).await? == SCOPE_BATCH {}
+        while self.request_cancel(scope, keep).await? == SCOPE_BATCH {}
 
         let mut payments = self.store.list(scope).await?;
         let mut unfinished = None;
@@ -35,10 +40,10 @@ impl Payments {
     }
 
     /// One transaction: the tombstone, and the wish on at most a batch of payments; answers how many.
-    async fn request_cancel(&self, scope: &Scope) -> Result<i64, StoreError> {
+    async fn request_cancel(&self, scope: &Scope, keep: Option<&PaymentId>) -> Result<i64, StoreError> {
         let mut tx = self.store.begin().await?;
         tx.cancel_scope(scope).await?;
-        let payments = tx.lock_uncancelled(scope).await?;
+        let payments = tx.lock_uncancelled(scope, keep).await?;
         let mut count = 0;
         for payment in payments {
             // Nothing forbids the wish in any state.

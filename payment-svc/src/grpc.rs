@@ -74,9 +74,9 @@ impl PaymentService for Grpc {
         &self,
         request: Request<pb::CancelPaymentRequest>,
     ) -> Result<Response<pb::CancelPaymentResponse>, Status> {
-        let scope = wire::scope(&request.get_ref().scope).map_err(invalid)?;
+        let (scope, keep) = wire::cancel(request.get_ref()).map_err(invalid)?;
         let payments = self.payments.clone();
-        let ended = detached(async move { payments.cancel_scope(&scope).await })
+        let ended = detached(async move { payments.cancel_scope(&scope, keep.as_ref()).await })
             .await
             .map_err(|e| give_back_status(&e))?;
         Ok(Response::new(pb::CancelPaymentResponse { payments: ended.iter().map(wire::payment).collect() }))

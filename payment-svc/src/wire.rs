@@ -69,6 +69,20 @@ pub(crate) fn scope(text: &str) -> Result<Scope, Violations> {
     only("scope", Scope::parse(text))
 }
 
+/// Reads a cancellation: the scope, and the payment to keep.
+pub(crate) fn cancel(request: &pb::CancelPaymentRequest) -> Result<(Scope, Option<PaymentId>), Violations> {
+    let mut violations = Vec::new();
+    let scope = required("scope", Scope::parse(&request.scope), &mut violations);
+    let keep = match request.keep_payment_id.as_str() {
+        "" => None,
+        text => required("keep_payment_id", PaymentId::parse(text), &mut violations),
+    };
+    match scope {
+        Some(scope) if violations.is_empty() => Ok((scope, keep)),
+        _ => Err(violations),
+    }
+}
+
 /// Reads a refund.
 pub(crate) fn refund(request: &pb::RefundRequest) -> Result<RefundRequest, Violations> {
     let mut violations = Vec::new();

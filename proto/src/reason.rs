@@ -44,5 +44,7 @@ pub const ILLEGAL_TRANSITION: &str = "ILLEGAL_TRANSITION";
 pub const ETAG_MISMATCH: &str = "ETAG_MISMATCH";
 /// Load is shed; nothing was begun.
 pub const OVERLOADED: &str = "OVERLOADED";
+/// The service stops; another one, or this one in a moment, answers.
+pub const STOPPING: &str = "STOPPING";
 /// The database cannot be reached; ask again with the same request id.
 pub const STORE_UNAVAILABLE: &str = "STORE_UNAVAILABLE";

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::{
     event::{Cause, Event, Progress},
     retry::Retry,
-    state::{Phase, State, StepState},
+    state::{Phase, State},
 };
 
 /// What `decide` needs to know of a definition.
@@ -163,18 +163,14 @@ pub fn cursor(state: &State, shape: &Shape) -> Option<usize> {
     shape.steps.iter().position(|step| state.steps.get(step.name).is_none_or(|entry| entry.output.is_none()))
 }
 
-/// Every step that may have run and is not undone, last first: all up to the cursor, and any that was ever asked.
-/// A step whose answer never came, or was a refusal, is among them.
+/// Every step that has an undo and is not undone, last first; also one that this saga never asked. Its record may be
+/// lost, its answer may never have come, and what it does may be done by others in the saga's name (a customer pays
+/// before the goods are reserved). An undo of something that never happened leaves a tombstone, which is what keeps it
+/// from happening later.
 fn to_undo(state: &State, shape: &Shape) -> Vec<usize> {
-    let reached = cursor(state, shape).unwrap_or(shape.steps.len());
-    let asked = |entry: &StepState| entry.output.is_some() || entry.attempts > 0 || entry.restarts > 0;
-    let open = |&(index, step): &(usize, &StepShape)| {
-        let entry = state.steps.get(step.name);
-        step.undoable
-            && (index <= reached || entry.is_some_and(asked))
-            && !entry.is_some_and(|entry| entry.undo.done)
-    };
-    shape.steps.iter().enumerate().filter(open).map(|(index, _)| index).rev().collect()
+    let open =
+        |step: &StepShape| step.undoable && state.steps.get(step.name).is_none_or(|entry| !entry.undo.done);
+    (0..shape.steps.len()).rev().filter(|index| open(&shape.steps[*index])).collect()
 }
 
 /// One attempt's answer, stripped of its type.

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use super::{Checkout, PAYMENT};
 use crate::{
-    order::Payment,
+    order::{Money, Payment},
     peers::{Answer, asking, call},
     store::Store,
 };
@@ -65,7 +65,7 @@ impl Step for Pay {
 
     async fn undo(&self, context: &Context<'_, Checkout>) -> Undo {
         let mut payments = self.payments.clone();
-        let request = CancelPaymentRequest { scope: scope(context.saga) };
+        let request = CancelPaymentRequest { scope: scope(context.saga), keep_payment_id: String::new() };
         let cancelled = match call(payments.cancel_payment(asking(request))).await.or_ask_again() {
             Ok(cancelled) => cancelled.payments,
             Err(reason) => return Undo::Retry { reason },
@@ -129,7 +129,7 @@ impl Pay {
     /// Waits for the report of a payment; asks payment-svc itself only at the deadline.
     async fn wait(&self, context: &Context<'_, Checkout>) -> Outcome<Paid> {
         if let Some(Reported { payment_id }) = context.signals(PAYMENT).next() {
-            return Outcome::Done(Paid { payment_id });
+            return self.settle(context, payment_id).await;
         }
         let until_deadline = context.deadline.and_then(|deadline| (deadline - context.now).to_std().ok());
         if !context.last_ask {
@@ -142,25 +142,49 @@ impl Pay {
             Ok(found) => found.payments,
             Err(reason) => return Outcome::Retry { reason },
         };
-        for payment in &found {
-            let paid_in_full = payment.state() == payment::v1::payment::State::Captured
-                && payment.amount.as_ref().is_some_and(|amount| {
-                    amount.currency == context.input.total.currency.0
-                        && amount.minor_units == context.input.total.amount.0
-                });
-            if paid_in_full {
-                // The order row is the referee between two payments; whichever it names counts.
-                return match self.store.count_payment(context.input.order_id, &payment.payment_id).await {
-                    Ok(payment_id) => Outcome::Done(Paid { payment_id }),
-                    Err(error) => Outcome::Retry { reason: error.to_string() },
-                };
-            }
+        if let Some(payment) = found.iter().find(|payment| pays(payment, &context.input.total)) {
+            // The order row is the referee between two payments; whichever it names counts.
+            return match self.store.count_payment(context.input.order_id, &payment.payment_id).await {
+                Ok(payment_id) => self.settle(context, payment_id).await,
+                Err(error) => Outcome::Retry { reason: error.to_string() },
+            };
         }
         let processing =
             found.iter().any(|payment| payment.state() == payment::v1::payment::State::Processing);
         let progress = if processing { Progress::Processing } else { Progress::Idle };
         Outcome::Pending { ask_again_after: ASK_WHILE_PROCESSING, progress }
     }
+
+    /// One payment counts: all other money of the scope goes back, and later charges of it are refused. The one that
+    /// counts may have been given back meanwhile; then the order is not paid.
+    async fn settle(&self, context: &Context<'_, Checkout>, payment_id: String) -> Outcome<Paid> {
+        let mut payments = self.payments.clone();
+        let request =
+            CancelPaymentRequest { scope: scope(context.saga), keep_payment_id: payment_id.clone() };
+        match call(payments.cancel_payment(asking(request))).await.or_ask_again() {
+            Ok(settled)
+                if settled.payments.iter().any(|payment| {
+                    payment.payment_id == payment_id && pays(payment, &context.input.total)
+                }) =>
+            {
+                Outcome::Done(Paid { payment_id })
+            }
+            Ok(_) => Outcome::Abort {
+                reason: reason::PAYMENT_CANCELLED.into(),
+                detail: json!({ "payment_id": payment_id }),
+            },
+            Err(reason) => Outcome::Retry { reason },
+        }
+    }
+}
+
+/// Whether a payment keeps exactly this total.
+fn pays(payment: &payment::v1::Payment, total: &Money) -> bool {
+    let units = |money: &Option<money::v1::Money>| money.as_ref().map_or(0, |money| money.minor_units);
+    let currency = payment.amount.as_ref().map(|amount| amount.currency.as_str());
+    payment.state() == payment::v1::payment::State::Captured
+        && currency == Some(total.currency.0.as_str())
+        && units(&payment.captured) - units(&payment.refunded) == total.amount.0
 }
 
 /// Asks soon at first and less often later: half of the time that has passed, within limits. The report of the

@@ -62,7 +62,8 @@ fn cancel_reason(cause: &Cause, restarted: bool) -> CancelReason {
             reason::INSUFFICIENT_STOCK => CancelReason::InsufficientStock,
             reason::LIMIT_EXCEEDED => CancelReason::LimitExceeded,
             reason::UNKNOWN_SKU => CancelReason::UnknownSku,
-            _ => CancelReason::ReservationExpired,
+            reason::RESERVATION_EXPIRED => CancelReason::ReservationExpired,
+            _ => CancelReason::Unavailable,
         },
         Cause::Refused { .. } => CancelReason::ReservationExpired,
     }

@@ -101,3 +101,23 @@ fn an_etag_we_never_gave_matches_nothing() {
     };
     assert_eq!(cancellation(request).unwrap().2, Some(Version(-1)));
 }
+
+#[test]
+fn units_of_one_sku_have_a_limit_over_all_lines() {
+    let most = vec![line("A", 1_000_000, 1); 1_000];
+    assert!(placement(request(most.clone()), Duration::from_secs(60)).is_ok());
+    let mut over = most;
+    over.push(line("A", 1, 1));
+    assert_eq!(fields_of(request(over)), ["lines"]);
+}
+
+#[test]
+fn filters_are_checked_like_what_they_look_for() {
+    let request = api::ListOrdersRequest {
+        customer_id: "c\0".into(),
+        request_id: "r r".into(),
+        ..api::ListOrdersRequest::default()
+    };
+    let fields: Vec<_> = filter(request).unwrap_err().into_iter().map(|violation| violation.field).collect();
+    assert_eq!(fields, ["customer_id", "request_id"]);
+}

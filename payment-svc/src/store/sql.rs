@@ -63,7 +63,7 @@ on conflict (scope) do update set cancelled_at = coalesce(s.cancelled_at, exclud
 /// $1 scope, $2 limit.
 pub(super) const LOCK_UNCANCELLED: &str = "\
 -- payment.lock_uncancelled
-select * from payment.payments where scope = $1 and cancel_requested_at is null
+select * from payment.payments where scope = $1 and cancel_requested_at is null and payment_id <> $3
 order by created_at, payment_id limit $2 for update";
 
 /// $1 payment; to be: $2 state, $3 whether to give back, $4 captured, $5 refunded, $6 pending; $7 provider reference

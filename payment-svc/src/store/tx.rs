@@ -37,10 +37,15 @@ impl Tx {
     }
 
     /// Locks the payments of a scope of which nobody has asked to give back yet, at most [`SCOPE_BATCH`].
-    pub(crate) async fn lock_uncancelled(&mut self, scope: &Scope) -> Result<Vec<Payment>, StoreError> {
+    pub(crate) async fn lock_uncancelled(
+        &mut self,
+        scope: &Scope,
+        keep: Option<&PaymentId>,
+    ) -> Result<Vec<Payment>, StoreError> {
         let rows = sqlx::query(sql::LOCK_UNCANCELLED)
             .bind(scope.as_str())
             .bind(SCOPE_BATCH)
+            .bind(keep.map_or("", PaymentId::as_str))
             .fetch_all(&mut *self.tx)
             .await?;
         rows.iter().map(row::payment).collect()

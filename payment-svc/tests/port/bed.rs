@@ -128,7 +128,12 @@ impl Bed {
     }
 
     pub(crate) async fn cancel(&self, scope: &str) -> Result<Vec<Payment>, Status> {
-        let request = CancelPaymentRequest { scope: scope.into() };
+        let request = CancelPaymentRequest { scope: scope.into(), keep_payment_id: String::new() };
+        self.client.clone().cancel_payment(request).await.map(|answer| answer.into_inner().payments)
+    }
+
+    pub(crate) async fn cancel_but(&self, scope: &str, keep: &str) -> Result<Vec<Payment>, Status> {
+        let request = CancelPaymentRequest { scope: scope.into(), keep_payment_id: keep.into() };
         self.client.clone().cancel_payment(request).await.map(|answer| answer.into_inner().payments)
     }
 

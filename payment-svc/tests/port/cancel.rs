@@ -121,3 +121,21 @@ async fn c35_a_payment_that_pays_after_its_cancel_is_refunded_once_and_reported(
     assert_eq!(bed.count("select count(*) from payment_simulator.refunds").await, 1);
     bed.end().await;
 }
+
+#[tokio::test]
+async fn one_payment_may_be_kept_and_goes_back_with_the_next_cancel() {
+    let bed = Bed::start().await;
+    for payment in ["first", "second", "open"] {
+        let token = if payment == "open" { "sim_never" } else { "sim_approve" };
+        bed.send(in_scope(payment, token)).await.unwrap();
+    }
+    bed.cancel_but("s", "second").await.unwrap();
+    assert_eq!(shape(&bed.get("first").await.unwrap()), ("STATE_CANCELLED", 100, 100));
+    assert_eq!(shape(&bed.get("second").await.unwrap()), ("STATE_CAPTURED", 100, 0));
+    assert_eq!(shape(&bed.get("open").await.unwrap()), ("STATE_CANCELLED", 0, 0));
+    let late = bed.send(in_scope("late", "sim_approve")).await.unwrap_err();
+    assert_eq!(late.code(), tonic::Code::FailedPrecondition);
+    bed.cancel("s").await.unwrap();
+    assert_eq!(shape(&bed.get("second").await.unwrap()), ("STATE_CANCELLED", 100, 100));
+    bed.end().await;
+}

@@ -30,7 +30,10 @@ async fn race(mut client: crate::bed::Client, payment: String, token: &'static s
         }
     });
     loop {
-        match other.cancel_payment(CancelPaymentRequest { scope: scope.clone() }).await {
+        match other
+            .cancel_payment(CancelPaymentRequest { scope: scope.clone(), keep_payment_id: String::new() })
+            .await
+        {
             Err(status) if status.code() == Code::Unavailable => {}
             Ok(_) => break,
             Err(status) => panic!("{status:?}"),
