@@ -1,17 +1,13 @@
 //! The engine on a real Postgres: what it promises when participants refuse, workers die and answers are lost.
 
+mod flush;
 mod lab;
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
 use lab::{Lab, Worker, World, shop, until, with_database};
-use saga::{CANCEL, Change, Outcome, Progress, SagaId, SideRows, Status};
+use saga::{CANCEL, Outcome, Progress, SagaId, Status};
 use serde_json::{Value, json};
-use sqlx::PgConnection;
 use tokio::sync::Semaphore;
 
 fn refused() -> Outcome<i32> {
@@ -402,111 +398,6 @@ fn two_workers_share_the_work_and_do_nothing_twice() {
         let calls = world.calls();
         for (step, times) in [("do reserve 1", 40), ("do pay 1", 20), ("do sell 1", 20), ("do tell 1", 20)] {
             assert_eq!(calls.iter().filter(|call| *call == step).count(), times, "{step}");
-        }
-    });
-}
-
-/// Side rows that refuse every saga whose id is in the list, and count the others.
-struct Picky {
-    refuses: Arc<Mutex<Vec<SagaId>>>,
-}
-
-impl SideRows for Picky {
-    fn write<'c>(
-        &'c self,
-        connection: &'c mut PgConnection,
-        changes: &'c [Change<'c>],
-    ) -> BoxFuture<'c, Result<(), sqlx::Error>> {
-        Box::pin(async move {
-            for change in changes {
-                if self.refuses.lock().expect("no test panics while it holds it").contains(&change.saga) {
-                    return Err(sqlx::Error::Decode("this row cannot be".into()));
-                }
-                sqlx::query("INSERT INTO side (saga_id, events) VALUES ($1, $2)")
-                    .bind(change.saga.0)
-                    .bind(i64::try_from(change.events.len()).expect("an append holds few events"))
-                    .execute(&mut *connection)
-                    .await?;
-            }
-            Ok(())
-        })
-    }
-}
-
-#[test]
-fn a_row_that_is_refused_fails_no_neighbour_and_parks_its_own_saga() {
-    with_database(async |lab| {
-        sqlx::query("CREATE TABLE side (saga_id uuid, events bigint)").execute(&lab.pool).await.unwrap();
-        let world = World::new();
-        let gate = world.gate("reserve");
-        let refuses = Arc::default();
-        let definition = lab::shop_with(&world, Picky { refuses: Arc::clone(&refuses) });
-        let worker = lab.worker("a", definition).await;
-        let mut sagas = Vec::new();
-        for _ in 0..20 {
-            sagas.push(lab.start(&worker, None).await);
-        }
-        until("all reserve", async || world.calls().len() == 20).await;
-        refuses.lock().unwrap().push(sagas[7]);
-        // All answer at once, so they meet in few flushes.
-        gate.add_permits(20);
-        for (index, saga) in sagas.iter().enumerate() {
-            let end = if index == 7 { Status::Parked } else { Status::Completed };
-            lab.reaches(&worker, *saga, end).await;
-        }
-        let counted: i64 =
-            sqlx::query_scalar("SELECT sum(events)::bigint FROM side").fetch_one(&lab.pool).await.unwrap();
-        let recorded: i64 = sqlx::query_scalar("SELECT count(*) FROM saga.events WHERE seq > 1")
-            .fetch_one(&lab.pool)
-            .await
-            .unwrap();
-        assert_eq!(counted, recorded, "side rows and events are one transaction");
-    });
-}
-
-#[test]
-fn a_row_that_somebody_holds_delays_only_its_own_saga() {
-    with_database(async |lab| {
-        let world = World::new();
-        let gate = world.gate("reserve");
-        let worker = lab.worker("a", shop(&world)).await;
-        let (held, free) = (lab.start(&worker, None).await, lab.start(&worker, None).await);
-        until("both reserve", async || world.calls().len() == 2).await;
-        let mut lock = lab.pool.begin().await.unwrap();
-        sqlx::query("SELECT FROM saga.instances WHERE id = $1 FOR UPDATE")
-            .bind(held.0)
-            .execute(&mut *lock)
-            .await
-            .unwrap();
-        gate.add_permits(2);
-        lab.reaches(&worker, free, Status::Completed).await;
-        assert_eq!(lab.journal(held).await, ["started"]);
-        lock.rollback().await.unwrap();
-        lab.reaches(&worker, held, Status::Completed).await;
-    });
-}
-
-#[test]
-fn a_connection_lost_in_the_middle_of_work_loses_nothing() {
-    with_database(async |lab| {
-        let world = World::new();
-        let worker = lab.worker("a", shop(&world)).await;
-        let mut sagas = Vec::new();
-        for _ in 0..60 {
-            sagas.push(lab.start(&worker, None).await);
-            // Every connection but ours, the writer's among them, and possibly in its COMMIT.
-            sqlx::query(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                 WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE '%saga.instances i%'",
-            )
-            .execute(&lab.pool)
-            .await
-            .unwrap();
-        }
-        for saga in sagas {
-            lab.reaches(&worker, saga, Status::Completed).await;
-            let journal = lab.journal(saga).await;
-            assert_eq!(journal.iter().filter(|event| *event == "step_done").count(), 4, "{journal:?}");
         }
     });
 }
