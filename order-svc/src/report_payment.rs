@@ -199,6 +199,9 @@ async fn ask(peers: &Peers, report: &PaymentReport) -> Result<Facts, ReportError
     if facts.captured_minor == 0 {
         return Err(ReportError::NotSo("payment-svc has not captured it"));
     }
+    if (facts.currency.as_str(), facts.captured_minor) != (report.currency.as_str(), report.amount_minor) {
+        return Err(ReportError::NotSo("payment-svc has captured another amount"));
+    }
     if !facts.reference.is_empty() && facts.reference != report.order_id.to_string() {
         return Err(ReportError::NotSo("the payment is another order's"));
     }

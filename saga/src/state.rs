@@ -214,9 +214,10 @@ impl State {
                 self.last_error = Some(format!("undo {step}: {reason}"));
             }
             Event::Signalled { name, payload } => {
-                // Whoever waits is asked again now, since the signal may be what it waits for.
+                // Whoever waits is asked again now, since the signal may be what it waits for. What failed keeps its
+                // backoff: signals must not use up its attempts.
                 for entry in self.steps.values_mut() {
-                    if let (None, Some(waiting)) = (&entry.output, &mut entry.waiting) {
+                    if let (None, 0, Some(waiting)) = (&entry.output, entry.failures, &mut entry.waiting) {
                         waiting.due = waiting.due.min(waiting.at);
                     }
                 }

@@ -108,7 +108,14 @@ impl Pay {
         let mut payments = self.payments.clone();
         match call(payments.charge(asking(request))).await {
             Answer::Ok(payment) => match payment.state() {
-                payment::v1::payment::State::Captured => Outcome::Done(Paid { payment_id }),
+                payment::v1::payment::State::Captured if pays(&payment, &order.total) => {
+                    Outcome::Done(Paid { payment_id })
+                }
+                // Captured, and given back meanwhile, in whole or in part: it does not pay for the order.
+                payment::v1::payment::State::Captured => Outcome::Abort {
+                    reason: reason::PAYMENT_CANCELLED.into(),
+                    detail: json!({ "payment_id": payment_id }),
+                },
                 payment::v1::payment::State::Processing => Outcome::Pending {
                     ask_again_after: ask_again_after(context),
                     progress: Progress::Processing,

@@ -162,6 +162,14 @@ fn a_signal_wakes_what_waits() {
 }
 
 #[test]
+fn a_signal_leaves_the_backoff_of_what_failed_alone() {
+    let failed =
+        Event::StepFailed { step: "pay".into(), at: at(1), due: at(9), reason: "?".into(), span: None };
+    let signal = Event::Signalled { name: "cancelled".into(), payload: json!({}) };
+    assert_eq!(next(None, &[done("reserve"), failed, signal], 2), Next::Wait { until: at(9) });
+}
+
+#[test]
 fn answers_become_events() {
     let state = |events: &[Event]| {
         let journal: Vec<_> = std::iter::once(started(None)).chain(events.iter().cloned()).collect();

@@ -50,7 +50,7 @@ FROM unnest($1::bigint[], $2::bigint[]) AS t (id, seq) WHERE s.id = t.id AND s.t
 
 /// Gives a saga up until it is due.
 pub(super) const RELEASE: &str = "
-UPDATE saga.instances SET owner = NULL, due_at = $5, updated_at = clock_timestamp()
+UPDATE saga.instances SET owner = NULL, due_at = $5, claims = 0, updated_at = clock_timestamp()
 WHERE id = $1 AND owner = $2 AND epoch = $3 AND seq = $4 AND status IN ('RUNNING', 'UNDOING')";
 
 pub(super) const POSITION: &str = "
@@ -109,4 +109,5 @@ SELECT id, name, payload FROM saga.signals WHERE saga_id = $1 AND taken_seq IS N
 /// An orderly end: everything owned is due at once for whoever comes.
 pub(super) const RESIGN: &str = "
 WITH resigned AS (DELETE FROM saga.workers WHERE worker = $1)
-UPDATE saga.instances SET owner = NULL, due_at = clock_timestamp(), updated_at = clock_timestamp() WHERE owner = $1";
+UPDATE saga.instances SET owner = NULL, due_at = clock_timestamp(), claims = 0, updated_at = clock_timestamp()
+WHERE owner = $1";
