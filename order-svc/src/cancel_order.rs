@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use saga::{CANCEL, Engine};
+use saga::{CANCEL, Engine, Status};
 use serde_json::json;
 
 use crate::{
@@ -19,6 +19,9 @@ pub enum CancelError {
     /// It is being confirmed, or was.
     #[error("an order that is {} cannot be cancelled", .0.as_str())]
     TooLate(OrderState),
+    /// Its saga waits for an operator, and so does the cancel.
+    #[error("an order whose saga is parked is cancelled by an operator")]
+    Parked(OrderState),
     /// It changed since the etag was read.
     #[error("the order has changed")]
     Changed,
@@ -57,10 +60,18 @@ pub async fn cancel_order(
     engine.nudge(order.saga);
 
     // Not merely at rest: an order that waits for its payment rests too.
-    engine.wait_for(order.saga, patience, |standing| standing.status.is_final()).await?;
+    let standing = engine.wait_for(order.saga, patience, |standing| standing.status.is_final()).await?;
     let order = store.order(order_id).await?.ok_or(CancelError::UnknownOrder)?;
+    let parked = standing.is_some_and(|standing| standing.status == Status::Parked);
     match order.standing.state {
-        OrderState::Confirmed | OrderState::Returned => Err(CancelError::TooLate(order.standing.state)),
-        _ => Ok(order),
+        OrderState::Cancelled => Ok(order),
+        state if parked => Err(CancelError::Parked(state)),
+        _ if order.standing.cancel_reason.is_some() => Ok(order),
+        // Paid, and not on its way back when patience ended: it is being confirmed.
+        state @ (OrderState::Paid | OrderState::Confirmed | OrderState::Returned) => {
+            Err(CancelError::TooLate(state))
+        }
+        // The cancel is recorded and will be taken in; the caller's patience ended before that.
+        OrderState::Pending | OrderState::AwaitingPayment => Ok(order),
     }
 }

@@ -112,11 +112,11 @@ impl OrderService for OrderApi {
         match cancelled.await {
             Ok(order) => Ok(Response::new(wire::order(&order))),
             Err(CancelError::UnknownOrder) => Err(unknown_order()),
-            Err(CancelError::TooLate(state)) => Err(refusal(
+            Err(error @ (CancelError::TooLate(state) | CancelError::Parked(state))) => Err(refusal(
                 Code::FailedPrecondition,
                 DOMAIN,
                 reason::ILLEGAL_TRANSITION,
-                CancelError::TooLate(state).to_string(),
+                error.to_string(),
                 [("state".to_owned(), state.as_str().to_owned())],
             )),
             Err(CancelError::Changed) => Err(refusal(

@@ -115,16 +115,20 @@ async fn flush(pool: &PgPool, owner: &str, appends: &[Arc<Append>]) -> Vec<Appen
     let mut outcomes = vec![Appended::Unknown; appends.len()];
     let mut open: Vec<Range<usize>> = std::iter::once(0..appends.len()).collect();
     while let Some(part) = open.pop() {
-        match transact(pool, owner, &appends[part.clone()]).await {
-            Ok(written) => outcomes[part].clone_from_slice(&written),
-            Err(error) if part.len() > 1 && is_refusal(&error) => {
+        let error = match transact(pool, owner, &appends[part.clone()]).await {
+            Ok(written) => {
+                outcomes[part].clone_from_slice(&written);
+                continue;
+            }
+            Err(error) => error,
+        };
+        match blame(&error) {
+            Blame::Row | Blame::InTheWay if part.len() > 1 => {
                 let middle = part.start + part.len() / 2;
                 open.extend([middle..part.end, part.start..middle]);
             }
-            Err(error) if is_refusal(&error) && !passes(&error) => {
-                outcomes[part.start] = Appended::Refused(error.to_string());
-            }
-            Err(error) => {
+            Blame::Row => outcomes[part.start] = Appended::Refused(error.to_string()),
+            Blame::InTheWay | Blame::Session => {
                 tracing::warn!(%error, appends = part.len(), "a flush of the journal failed or its fate is unknown");
             }
         }
@@ -132,20 +136,31 @@ async fn flush(pool: &PgPool, owner: &str, appends: &[Arc<Append>]) -> Vec<Appen
     outcomes
 }
 
-/// Whether one of the rows is to blame, and not the connection.
-fn is_refusal(error: &sqlx::Error) -> bool {
-    matches!(
-        error,
-        sqlx::Error::Database(_) | sqlx::Error::RowNotFound | sqlx::Error::Decode(_) | sqlx::Error::Encode(_)
-    )
+/// What a failed flush failed of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Blame {
+    /// A row that cannot be written, now or later.
+    Row,
+    /// Somebody holds a row, or it was changed under us: waiting helps.
+    InTheWay,
+    /// The connection or the server. No row is to blame, so no saga may be parked for it.
+    Session,
 }
 
-/// Whether waiting helps: a lock held by somebody, a deadlock, a serialization failure, a statement that took too long,
-/// a server that is going down.
-fn passes(error: &sqlx::Error) -> bool {
-    const CLASSES: [&str; 5] = ["40", "53", "55", "57", "58"];
-    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
-    code.is_some_and(|code| CLASSES.iter().any(|class| code.starts_with(class)))
+/// Only what is known to be a row's fault is a row's fault.
+fn blame(error: &sqlx::Error) -> Blame {
+    use sqlx::Error::{ColumnDecode, ColumnNotFound, Database, Decode, Encode, RowNotFound};
+    match error {
+        RowNotFound | Decode(_) | Encode(_) | ColumnDecode { .. } | ColumnNotFound(_) => Blame::Row,
+        Database(database) => match database.code().as_deref() {
+            // Data exception, constraint violation.
+            Some(code) if code.starts_with("22") || code.starts_with("23") => Blame::Row,
+            // Serialization failure or deadlock, lock timeout.
+            Some(code) if code.starts_with("40") || code == "55P03" => Blame::InTheWay,
+            _ => Blame::Session,
+        },
+        _ => Blame::Session,
+    }
 }
 
 async fn transact(pool: &PgPool, owner: &str, appends: &[Arc<Append>]) -> Result<Vec<Appended>, sqlx::Error> {
@@ -238,3 +253,17 @@ async fn write_side_rows(connection: &mut PgConnection, won: &[&Append]) -> Resu
 }
 
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_rows_own_fault_is_a_rows_fault() {
+        assert_eq!(blame(&sqlx::Error::Decode("this row cannot be".into())), Blame::Row);
+        assert_eq!(blame(&sqlx::Error::RowNotFound), Blame::Row);
+        for session in [sqlx::Error::PoolTimedOut, sqlx::Error::WorkerCrashed, sqlx::Error::PoolClosed] {
+            assert_eq!(blame(&session), Blame::Session, "{session:?}");
+        }
+    }
+}
