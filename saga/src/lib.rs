@@ -17,6 +17,7 @@
 //!
 //! Absent on purpose: knowledge of what the steps do, of gRPC, and of the environment. It prints nothing.
 
+pub mod breaker;
 mod clock;
 mod context;
 pub mod decide;
@@ -29,6 +30,7 @@ mod journal;
 mod retry;
 mod side_rows;
 pub mod state;
+mod tokens;
 mod trace;
 mod watch;
 
