@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
 
 use crate::{
@@ -22,6 +22,19 @@ pub struct Shape {
     pub at_deadline: DeadlinePolicy,
 }
 
+impl Shape {
+    /// A step that the state knows and the definition does not: then the journal was written by another definition,
+    /// and nothing may be decided on it.
+    pub fn lacks<'s>(&self, state: &'s State) -> Option<&'s str> {
+        state.steps.keys().map(|name| &**name).find(|name| self.index_of(name).is_none())
+    }
+
+    /// Where the step of this name stands.
+    pub fn index_of(&self, step: &str) -> Option<usize> {
+        self.steps.iter().position(|known| known.name == step)
+    }
+}
+
 /// Answers when the deadline passed and the step at work answered once more. Must be pure.
 #[derive(Clone)]
 pub struct DeadlinePolicy(pub Arc<dyn Fn(DeadlineView) -> AtDeadline + Send + Sync>);
@@ -37,12 +50,16 @@ impl fmt::Debug for DeadlinePolicy {
 pub struct StepShape {
     /// Its name, unique in the definition.
     pub name: &'static str,
+    /// Who is called: the scope of breakers, retry budgets and pauses.
+    pub participant: &'static str,
     /// How often it is tried.
     pub retry: Retry,
     /// How often its undo is tried.
     pub undo_retry: Retry,
     /// Whether it has an undo.
     pub undoable: bool,
+    /// Whether everything recorded must be on disk before an attempt begins.
+    pub durable_before: bool,
 }
 
 /// What a deadline policy is shown.
@@ -118,7 +135,7 @@ fn forward(state: &State, shape: &Shape, now: DateTime<Utc>) -> Next {
                 let view = DeadlineView { progress: answer.progress, extensions: state.extensions };
                 Next::Record(match (shape.at_deadline.0)(view) {
                     AtDeadline::Proceed => Event::DeadlineMoved { to: None },
-                    AtDeadline::Extend(by) => Event::DeadlineMoved { to: Some(deadline + by) },
+                    AtDeadline::Extend(by) => Event::DeadlineMoved { to: Some(later(deadline, by)) },
                     AtDeadline::Turn => Event::Turned { cause: Cause::Deadline, span: None },
                 })
             }
@@ -158,6 +175,15 @@ fn undoing(state: &State, shape: &Shape, now: DateTime<Utc>) -> Next {
     Next::Undo { steps: ready }
 }
 
+/// `then` plus `by`. A time nobody lives to see is as good as any later one.
+fn later(then: DateTime<Utc>, by: Duration) -> DateTime<Utc> {
+    let by = TimeDelta::from_std(by).unwrap_or(TimeDelta::MAX).min(WAIT_MAX);
+    then.checked_add_signed(by).unwrap_or(DateTime::<Utc>::MAX_UTC)
+}
+
+/// No single wait is longer: a thousand years.
+const WAIT_MAX: TimeDelta = TimeDelta::days(365_250);
+
 /// The first step that is not done.
 pub fn cursor(state: &State, shape: &Shape) -> Option<usize> {
     shape.steps.iter().position(|step| state.steps.get(step.name).is_none_or(|entry| entry.output.is_none()))
@@ -167,7 +193,7 @@ pub fn cursor(state: &State, shape: &Shape) -> Option<usize> {
 /// lost, its answer may never have come, and what it does may be done by others in the saga's name (a customer pays
 /// before the goods are reserved). An undo of something that never happened leaves a tombstone, which is what keeps it
 /// from happening later.
-fn to_undo(state: &State, shape: &Shape) -> Vec<usize> {
+pub(crate) fn to_undo(state: &State, shape: &Shape) -> Vec<usize> {
     let open =
         |step: &StepShape| step.undoable && state.steps.get(step.name).is_none_or(|entry| !entry.undo.done);
     (0..shape.steps.len()).rev().filter(|index| open(&shape.steps[*index])).collect()
@@ -223,12 +249,12 @@ pub fn record(
     match answer {
         Answer::Done(output) => Event::StepDone { step: name, output, span },
         Answer::Pending { ask_again_after, progress } => {
-            Event::StepWaiting { step: name, at: now, due: now + ask_again_after, progress, span }
+            Event::StepWaiting { step: name, at: now, due: later(now, ask_again_after), progress, span }
         }
         Answer::Retry(reason) => {
             let failures = state.steps.get(step.name).map_or(0, |entry| entry.failures) + 1;
             if failures < step.retry.attempts_max {
-                let due = now + step.retry.wait(failures, jitter);
+                let due = later(now, step.retry.wait(failures, jitter));
                 Event::StepFailed { step: name, at: now, due, reason, span }
             } else if at_or_past_pivot {
                 Event::Parked { reason: format!("{name} failed {failures} times: {reason}") }
@@ -276,7 +302,7 @@ pub fn record_failed_undo(
     let attempts = state.steps.get(step.name).map_or(0, |entry| entry.undo.attempts) + 1;
     Event::UndoFailed {
         step: step.name.to_owned(),
-        due: now + step.undo_retry.wait(attempts, jitter),
+        due: later(now, step.undo_retry.wait(attempts, jitter)),
         reason,
     }
 }

@@ -6,9 +6,10 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// One entry of a saga's journal. Times are the database's.
+/// One entry of a saga's journal. Times are the database's. An entry with a field this version does not know is not
+/// read: to act on half of what was recorded is worse than to park.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "snake_case")]
+#[serde(tag = "event", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Event {
     /// The saga was started. Always the first entry, and only there.
     Started {
@@ -110,10 +111,102 @@ pub enum Event {
         /// What an operator reads.
         reason: String,
     },
+    /// An operator's verb: what it did, or why it was refused. Either way it stays on record.
+    Operated {
+        /// What was asked for.
+        verb: Verb,
+        /// By whom.
+        actor: String,
+        /// Why.
+        reason: String,
+        /// When it was decided on.
+        at: DateTime<Utc>,
+        /// Why nothing was done, if so.
+        refused: Option<String>,
+    },
     /// Every step is done.
     Completed,
     /// Every undo is done.
     Undone,
+}
+
+impl Event {
+    /// The event's name as the journal writes it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Started { .. } => "started",
+            Self::StepDone { .. } => "step_done",
+            Self::StepWaiting { .. } => "step_waiting",
+            Self::StepFailed { .. } => "step_failed",
+            Self::Turned { .. } => "turned",
+            Self::PivotBegun { .. } => "pivot_begun",
+            Self::Restarted { .. } => "restarted",
+            Self::UndoDone { .. } => "undo_done",
+            Self::UndoFailed { .. } => "undo_failed",
+            Self::Signalled { .. } => "signalled",
+            Self::DeadlineMoved { .. } => "deadline_moved",
+            Self::Parked { .. } => "parked",
+            Self::Operated { .. } => "operated",
+            Self::Completed => "completed",
+            Self::Undone => "undone",
+        }
+    }
+
+    /// Whether it is the decision to undo, whoever took it.
+    pub fn turns(&self) -> bool {
+        matches!(self, Self::Turned { .. } | Self::Operated { verb: Verb::Compensate, refused: None, .. })
+    }
+}
+
+/// What an operator may ask of one saga. No verb marks a saga failed and leaves its stock held, and none undoes what
+/// may be sold.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Verb {
+    /// Go on now, with all attempts anew.
+    Retry,
+    /// Undo everything.
+    Compensate,
+    /// The step at work had its effect: somebody saw to it.
+    ResolveStep {
+        /// The step.
+        step: String,
+        /// What it would have given.
+        output: Value,
+        /// It is the pivot, and no attempt of it ever began. Whoever asks leaves this false: `operate::operated` says
+        /// so when it is.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        passes_pivot: bool,
+    },
+    /// The step was undone, or never happened: somebody saw to it.
+    ResolveUndo {
+        /// The step.
+        step: String,
+    },
+    /// Begin no further attempt until resumed.
+    Pause,
+    /// End a pause.
+    Resume,
+    /// Something that this version cannot read, which is why it is always refused.
+    Unknown {
+        /// As it was sent.
+        order: Value,
+    },
+}
+
+impl Verb {
+    /// The verb's name as the journal writes it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Retry => "retry",
+            Self::Compensate => "compensate",
+            Self::ResolveStep { .. } => "resolve_step",
+            Self::ResolveUndo { .. } => "resolve_undo",
+            Self::Pause => "pause",
+            Self::Resume => "resume",
+            Self::Unknown { .. } => "unknown",
+        }
+    }
 }
 
 /// Whether a waiting step has something under way.
@@ -128,7 +221,7 @@ pub enum Progress {
 
 /// Why a saga turned.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "cause", rename_all = "snake_case")]
+#[serde(tag = "cause", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Cause {
     /// A participant refused.
     Refused {
@@ -152,5 +245,12 @@ pub enum Cause {
     Cancelled {
         /// What the signal said.
         payload: Value,
+    },
+    /// An operator decided it.
+    Operator {
+        /// Who.
+        actor: String,
+        /// Why.
+        reason: String,
     },
 }

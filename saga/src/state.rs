@@ -1,12 +1,14 @@
 //! Where a saga stands: a fold over its events, and nothing else. Live running and recovery use the same `apply`;
 //! no clock, no store and no transport is known here.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use chrono::{DateTime, Utc};
 use serde_json::Value;
 
-use crate::event::{Cause, Event, Progress};
+use crate::event::{Cause, Event, Progress, Verb};
+
+mod legal;
 
 /// Which way a saga is going, or how it ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,7 +37,7 @@ pub struct StepState {
     /// The last answer that was not final.
     pub waiting: Option<Waiting>,
     /// Trace context of its last recorded attempt.
-    pub span: Option<String>,
+    pub span: Option<Arc<str>>,
     /// How far its undo is.
     pub undo: UndoState,
 }
@@ -71,17 +73,32 @@ pub struct Signal {
     pub payload: Value,
 }
 
-/// Where a saga stands.
+/// Why a saga goes on no further by itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Parked {
+    /// The engine cannot go on.
+    Fault {
+        /// What an operator reads.
+        reason: String,
+    },
+    /// An operator said so.
+    Paused {
+        /// "paused by <actor>: <reason>".
+        reason: String,
+    },
+}
+
+/// Where a saga stands. A clone is cheap, whatever the saga carries: it is handed out copy-on-write.
 #[derive(Debug, Clone, PartialEq)]
 pub struct State {
     /// When it was started.
     pub started_at: DateTime<Utc>,
     /// What the caller gave it.
-    pub input: Value,
+    pub input: Arc<Value>,
     /// The caller's names for it.
-    pub attributes: BTreeMap<String, String>,
+    pub attributes: Arc<BTreeMap<String, String>>,
     /// Trace context of the call that began it.
-    pub traceparent: Option<String>,
+    pub traceparent: Option<Arc<str>>,
     /// Which way it is going.
     pub phase: Phase,
     /// Until when the steps before the pivot may take.
@@ -95,15 +112,15 @@ pub struct State {
     /// Why it turned.
     pub cause: Option<Cause>,
     /// Why it is parked.
-    pub parked: Option<String>,
+    pub parked: Option<Parked>,
     /// The last failure of any step.
     pub last_error: Option<String>,
     /// Trace context of the last recorded attempt.
-    pub last_span: Option<String>,
+    pub last_span: Option<Arc<str>>,
     /// Signals in the order they were taken in.
-    pub signals: Vec<Signal>,
+    pub signals: Arc<Vec<Signal>>,
     /// By step name; a step without entry has no recorded answer.
-    pub steps: BTreeMap<String, StepState>,
+    pub steps: BTreeMap<Arc<str>, Arc<StepState>>,
 }
 
 /// An event that cannot follow.
@@ -124,9 +141,9 @@ impl State {
         };
         Ok(Self {
             started_at: *at,
-            input: input.clone(),
-            attributes: attributes.clone(),
-            traceparent: traceparent.clone(),
+            input: Arc::new(input.clone()),
+            attributes: Arc::new(attributes.clone()),
+            traceparent: traceparent.as_deref().map(Arc::from),
             phase: Phase::Forward,
             deadline: *deadline,
             extensions: 0,
@@ -136,7 +153,7 @@ impl State {
             parked: None,
             last_error: None,
             last_span: None,
-            signals: Vec::new(),
+            signals: Arc::default(),
             steps: BTreeMap::new(),
         })
     }
@@ -153,7 +170,7 @@ impl State {
 
     /// Takes one event in. On `Err` nothing changed.
     pub fn apply(&mut self, event: &Event) -> Result<(), Illegal> {
-        self.check(event)?;
+        legal::check(self, event)?;
         match event {
             Event::Started { .. } => unreachable!("check refuses a second start"),
             Event::StepDone { step, output, span } => {
@@ -194,8 +211,8 @@ impl State {
             Event::Restarted { at, reason, span } => {
                 self.pivot_begun = false;
                 self.last_error = Some(reason.clone());
-                self.last_span.clone_from(span);
-                let entry = self.steps.entry(at.clone()).or_default();
+                self.last_span = span.as_deref().map(Arc::from);
+                let entry = self.entry(at);
                 entry.restarts += 1;
                 entry.attempts = 0;
                 entry.failures = 0;
@@ -203,12 +220,12 @@ impl State {
                 entry.waiting = None;
             }
             Event::UndoDone { step } => {
-                let undo = &mut self.steps.entry(step.clone()).or_default().undo;
+                let undo = &mut self.entry(step).undo;
                 undo.done = true;
                 undo.due = None;
             }
             Event::UndoFailed { step, due, reason } => {
-                let undo = &mut self.steps.entry(step.clone()).or_default().undo;
+                let undo = &mut self.entry(step).undo;
                 undo.attempts += 1;
                 undo.due = Some(*due);
                 self.last_error = Some(format!("undo {step}: {reason}"));
@@ -217,17 +234,21 @@ impl State {
                 // Whoever waits is asked again now, since the signal may be what it waits for. What failed keeps its
                 // backoff: signals must not use up its attempts.
                 for entry in self.steps.values_mut() {
-                    if let (None, 0, Some(waiting)) = (&entry.output, entry.failures, &mut entry.waiting) {
+                    if entry.output.is_none() && entry.failures == 0 && entry.waiting.is_some() {
+                        let waiting = Arc::make_mut(entry).waiting.as_mut().expect("it was there a line ago");
                         waiting.due = waiting.due.min(waiting.at);
                     }
                 }
-                self.signals.push(Signal { name: name.clone(), payload: payload.clone() });
+                Arc::make_mut(&mut self.signals)
+                    .push(Signal { name: name.clone(), payload: payload.clone() });
             }
             Event::DeadlineMoved { to } => {
                 self.deadline = *to;
                 self.extensions += 1;
             }
-            Event::Parked { reason } => self.parked = Some(reason.clone()),
+            Event::Parked { reason } => self.parked = Some(Parked::Fault { reason: reason.clone() }),
+            Event::Operated { refused: Some(_), .. } => {}
+            Event::Operated { verb, actor, reason, at, refused: None } => self.obey(verb, actor, reason, *at),
             Event::Completed => self.phase = Phase::Completed,
             Event::Undone => self.phase = Phase::Undone,
         }
@@ -244,73 +265,92 @@ impl State {
         self.signals.iter().filter(move |signal| signal.name == name).map(|signal| &signal.payload)
     }
 
-    fn answered(&mut self, step: &str, span: Option<&String>) -> &mut StepState {
-        if let Some(span) = span {
-            self.last_span = Some(span.clone());
+    /// Why it is parked, in words.
+    pub fn parked_reason(&self) -> Option<&str> {
+        self.parked.as_ref().map(|(Parked::Fault { reason } | Parked::Paused { reason })| reason.as_str())
+    }
+
+    /// Whether an operator paused it.
+    pub fn is_paused(&self) -> bool {
+        matches!(self.parked, Some(Parked::Paused { .. }))
+    }
+
+    /// What an operator's verb does, once it was found to be allowed.
+    fn obey(&mut self, verb: &Verb, actor: &str, reason: &str, at: DateTime<Utc>) {
+        match verb {
+            Verb::Retry => {
+                // The answer of a begun pivot attempt will not come any more, or it would not be parked: the next
+                // attempt has a record of its own.
+                self.pivot_begun &= self.parked.is_none();
+                self.parked = None;
+                for entry in self.steps.values_mut() {
+                    let entry = Arc::make_mut(entry);
+                    if entry.output.is_none() {
+                        entry.failures = 0;
+                        entry.waiting.iter_mut().for_each(|waiting| waiting.due = at);
+                    }
+                    if !entry.undo.done {
+                        entry.undo.attempts = 0;
+                        entry.undo.due = entry.undo.due.map(|_| at);
+                    }
+                }
+            }
+            Verb::Compensate => {
+                self.parked = None;
+                self.phase = Phase::Undoing;
+                self.deadline = None;
+                self.cause = Some(Cause::Operator { actor: actor.to_owned(), reason: reason.to_owned() });
+            }
+            Verb::ResolveStep { step, output, passes_pivot } => {
+                let entry = self.entry(step);
+                entry.output = Some(output.clone());
+                entry.waiting = None;
+                entry.failures = 0;
+                self.pivot_begun = false;
+                if *passes_pivot {
+                    self.pivoted = true;
+                    self.deadline = None;
+                }
+                self.mend();
+            }
+            Verb::ResolveUndo { step } => {
+                let undo = &mut self.entry(step).undo;
+                undo.done = true;
+                undo.due = None;
+                self.mend();
+            }
+            Verb::Pause => {
+                self.parked = Some(Parked::Paused { reason: format!("paused by {actor}: {reason}") });
+            }
+            Verb::Resume => self.parked = None,
+            Verb::Unknown { .. } => {}
         }
-        let entry = self.steps.entry(step.to_owned()).or_default();
+    }
+
+    /// What parked it is mended. A pause stays until it is resumed.
+    fn mend(&mut self) {
+        if !self.is_paused() {
+            self.parked = None;
+        }
+    }
+
+    fn answered(&mut self, step: &str, span: Option<&String>) -> &mut StepState {
+        let span: Option<Arc<str>> = span.map(|span| Arc::from(span.as_str()));
+        if span.is_some() {
+            self.last_span.clone_from(&span);
+        }
+        let entry = self.entry(step);
         entry.attempts += 1;
-        if let Some(span) = span {
-            entry.span = Some(span.clone());
+        if span.is_some() {
+            entry.span = span;
         }
         entry
     }
 
-    /// What may follow, by phase. Every event has a line here, so that a new one must be thought about.
-    fn check(&self, event: &Event) -> Result<(), Illegal> {
-        let forward = self.phase == Phase::Forward;
-        let undoing = self.phase == Phase::Undoing;
-        let legal = match event {
-            Event::Started { .. } => false,
-            Event::StepDone { step, .. }
-            | Event::StepWaiting { step, .. }
-            | Event::StepFailed { step, .. } => {
-                forward && self.steps.get(step).is_none_or(|entry| entry.output.is_none())
-            }
-            Event::Turned { cause, .. } => {
-                // Once a pivot attempt began, only a participant's refusal can still turn the saga.
-                forward && (!self.pivoted || matches!(cause, Cause::Refused { .. } | Cause::Exhausted { .. }))
-            }
-            Event::PivotBegun { step } => {
-                forward
-                    && !self.pivot_begun
-                    && self.steps.get(step).is_none_or(|entry| entry.output.is_none())
-            }
-            Event::Restarted { .. } => forward && self.pivot_begun,
-            Event::UndoDone { step } | Event::UndoFailed { step, .. } => {
-                undoing && self.steps.get(step).is_none_or(|entry| !entry.undo.done)
-            }
-            Event::DeadlineMoved { .. } => forward && !self.pivoted,
-            Event::Signalled { .. } | Event::Parked { .. } => forward || undoing,
-            Event::Completed => forward && !self.pivot_begun,
-            Event::Undone => undoing,
-        };
-        if legal && self.parked.is_none() {
-            return Ok(());
+    fn entry(&mut self, step: &str) -> &mut StepState {
+        if !self.steps.contains_key(step) {
+            self.steps.insert(Arc::from(step), Arc::default());
         }
-        let parked = if self.parked.is_some() { ", parked" } else { "" };
-        Err(Illegal { event: event.name(), phase: format!("{:?}{parked}", self.phase) })
-    }
-}
-
-impl Event {
-    /// The event's name as the journal writes it.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Self::Started { .. } => "started",
-            Self::StepDone { .. } => "step_done",
-            Self::StepWaiting { .. } => "step_waiting",
-            Self::StepFailed { .. } => "step_failed",
-            Self::Turned { .. } => "turned",
-            Self::PivotBegun { .. } => "pivot_begun",
-            Self::Restarted { .. } => "restarted",
-            Self::UndoDone { .. } => "undo_done",
-            Self::UndoFailed { .. } => "undo_failed",
-            Self::Signalled { .. } => "signalled",
-            Self::DeadlineMoved { .. } => "deadline_moved",
-            Self::Parked { .. } => "parked",
-            Self::Completed => "completed",
-            Self::Undone => "undone",
-        }
+        Arc::make_mut(self.steps.get_mut(step).expect("it was put there if it was missing"))
     }
 }

@@ -4,6 +4,7 @@ use chrono::TimeDelta;
 use serde_json::json;
 
 use super::*;
+use crate::event::Verb;
 
 fn at(second: i64) -> DateTime<Utc> {
     DateTime::UNIX_EPOCH + TimeDelta::seconds(second)
@@ -11,7 +12,7 @@ fn at(second: i64) -> DateTime<Utc> {
 
 fn step(name: &'static str, undoable: bool) -> StepShape {
     let retry = Retry { attempts_max: 3, ..Retry::STEP };
-    StepShape { name, retry, undo_retry: retry, undoable }
+    StepShape { name, participant: name, retry, undo_retry: retry, undoable, durable_before: false }
 }
 
 /// reserve, pay, sell (pivot), tell.
@@ -46,6 +47,10 @@ fn waiting(step: &str, answered: i64, due: i64, progress: Progress) -> Event {
 
 fn turned() -> Event {
     Event::Turned { cause: Cause::Deadline, span: None }
+}
+
+fn operated(verb: Verb) -> Event {
+    Event::Operated { verb, actor: "ann".into(), reason: "why".into(), at: at(1), refused: None }
 }
 
 fn begun() -> Event {
@@ -170,6 +175,29 @@ fn a_signal_leaves_the_backoff_of_what_failed_alone() {
 }
 
 #[test]
+fn a_wait_without_end_is_a_long_one() {
+    let answer = Answer::Pending { ask_again_after: Duration::MAX, progress: Progress::Idle };
+    let state = State::start(&started(None)).unwrap();
+    let event = record(&state, &shape(), 0, answer, at(1), 0.0, None);
+    let read: Event = serde_json::from_str(&serde_json::to_string(&event).unwrap()).unwrap();
+    assert_eq!(read, event);
+    let mut after = state.clone();
+    after.apply(&event).unwrap();
+    assert!(matches!(decide(&after, &shape(), at(2)), Next::Wait { until } if until > at(1_000_000_000)));
+}
+
+#[test]
+fn a_journal_that_says_more_than_is_known_is_not_read() {
+    let mut json = serde_json::to_value(done("reserve")).unwrap();
+    json["unless"] = json!("it rains");
+    serde_json::from_value::<Event>(json).unwrap_err();
+    let mut state = State::start(&started(None)).unwrap();
+    assert_eq!(shape().lacks(&state), None);
+    state.apply(&done("fly")).unwrap();
+    assert_eq!(shape().lacks(&state), Some("fly"));
+}
+
+#[test]
 fn answers_become_events() {
     let state = |events: &[Event]| {
         let journal: Vec<_> = std::iter::once(started(None)).chain(events.iter().cloned()).collect();
@@ -218,7 +246,7 @@ fn answers_become_events() {
 /// Every event in every phase: a new event must be looked at.
 #[test]
 fn transition_matrix() {
-    let phases: [(&str, Vec<Event>); 6] = [
+    let phases: [(&str, Vec<Event>); 7] = [
         ("forward", vec![]),
         ("pivot begun", vec![done("reserve"), done("pay"), begun()]),
         ("undoing", vec![turned()]),
@@ -228,6 +256,7 @@ fn transition_matrix() {
         ),
         ("undone", vec![turned(), Event::UndoDone { step: "reserve".into() }, Event::Undone]),
         ("parked", vec![Event::Parked { reason: "?".into() }]),
+        ("paused", vec![operated(Verb::Pause)]),
     ];
     let events = [
         started(None),
@@ -247,6 +276,21 @@ fn transition_matrix() {
         Event::Signalled { name: "paid".into(), payload: json!({}) },
         Event::DeadlineMoved { to: None },
         Event::Parked { reason: "?".into() },
+        Event::Operated {
+            verb: Verb::Compensate,
+            actor: "ann".into(),
+            reason: "why".into(),
+            at: at(1),
+            refused: Some("no".into()),
+        },
+        operated(Verb::Retry),
+        operated(Verb::Compensate),
+        operated(Verb::ResolveStep { step: "reserve".into(), output: json!(null), passes_pivot: false }),
+        operated(Verb::ResolveStep { step: "sell".into(), output: json!(null), passes_pivot: true }),
+        operated(Verb::ResolveUndo { step: "pay".into() }),
+        operated(Verb::Pause),
+        operated(Verb::Resume),
+        operated(Verb::Unknown { order: json!(null) }),
         Event::Completed,
         Event::Undone,
     ];
@@ -262,8 +306,10 @@ fn transition_matrix() {
             }
             let detail = match event {
                 Event::Turned { cause: Cause::Deadline, .. } => " (deadline)",
-                Event::Turned { .. } => " (refused)",
+                Event::Turned { .. } | Event::Operated { refused: Some(_), .. } => " (refused)",
                 Event::StepDone { step, .. } if step == "reserve" => " (again)",
+                Event::Operated { verb: Verb::ResolveStep { passes_pivot: true, .. }, .. } => " (pass pivot)",
+                Event::Operated { verb, .. } => &format!(" ({})", verb.name()),
                 _ => "",
             };
             let event = event.name().to_owned() + detail;
