@@ -5,9 +5,10 @@
 
 use std::{env, error::Error, fs, path::PathBuf};
 
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "money/v1/money.proto",
     "orders/v1/orders.proto",
+    "orders/v1/saga_service.proto",
     "inventory/v1/inventory.proto",
     "payment/v1/payment.proto",
 ];

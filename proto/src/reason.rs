@@ -40,6 +40,10 @@ pub const PROVIDER_UNAVAILABLE: &str = "PROVIDER_UNAVAILABLE";
 pub const UNKNOWN_ORDER: &str = "UNKNOWN_ORDER";
 /// The order's state does not allow it; metadata `state` says which state.
 pub const ILLEGAL_TRANSITION: &str = "ILLEGAL_TRANSITION";
+/// No saga has this id.
+pub const UNKNOWN_SAGA: &str = "UNKNOWN_SAGA";
+/// The saga's state does not allow what an operator asked; metadata `state` says which state, `why` says why in words.
+pub const SAGA_NOT_OPERABLE: &str = "SAGA_NOT_OPERABLE";
 /// The resource changed since the etag was read.
 pub const ETAG_MISMATCH: &str = "ETAG_MISMATCH";
 /// Load is shed; nothing was begun.
