@@ -83,7 +83,8 @@ impl Stores {
 }
 
 impl Database {
-    async fn create(admin_url: &str, name: String) -> Result<Self> {
+    /// Makes it in the server of `admin_url`. Its maker drops it: [`drop_databases`].
+    pub async fn create(admin_url: &str, name: String) -> Result<Self> {
         let mut admin = PgConnection::connect(admin_url).await.context("cannot connect to Postgres")?;
         // template0 has no sessions of its own, so parallel tests can copy it at the same time.
         sqlx::query(AssertSqlSafe(format!("CREATE DATABASE {name} TEMPLATE template0")))
@@ -101,24 +102,26 @@ impl Database {
 
 impl Drop for Stores {
     fn drop(&mut self) {
-        let admin_url = self.postgres.admin_url();
         let names = [&self.orders, &self.inventory, &self.payment].map(|database| database.name.clone());
-        let names = BTreeSet::from(names);
-        // Drop cannot await and may run inside a runtime, so a thread with a runtime of its own does it. What fails
-        // is left behind in a server of tests: nothing to tell a test that has ended.
-        let dropping = std::thread::spawn(move || -> Result<()> {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            runtime.block_on(async {
-                let mut admin = PgConnection::connect(&admin_url).await?;
-                for name in names {
-                    let sql = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
-                    sqlx::query(AssertSqlSafe(sql)).execute(&mut admin).await?;
-                }
-                Ok(())
-            })
-        });
-        let _ = dropping.join();
+        drop_databases(self.postgres.admin_url(), BTreeSet::from(names));
     }
+}
+
+/// Drops databases, also from a `Drop`: that cannot await and may run inside a runtime, so a thread with a runtime of
+/// its own does it. What fails is left behind in a server of tests: nothing to tell a test that has ended.
+pub fn drop_databases(admin_url: String, names: BTreeSet<String>) {
+    let dropping = std::thread::spawn(move || -> Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let mut admin = PgConnection::connect(&admin_url).await?;
+            for name in names {
+                let sql = format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)");
+                sqlx::query(AssertSqlSafe(sql)).execute(&mut admin).await?;
+            }
+            Ok(())
+        })
+    });
+    let _ = dropping.join();
 }
 
 /// The URL of another database of the same server; parameters stay.
