@@ -22,6 +22,11 @@ pub const KIND: &str = "checkout";
 /// The signal that a payment was reported for the order; payload [`pay::Reported`].
 pub const PAYMENT: &str = "payment";
 
+/// The participant that holds and sells stock.
+const INVENTORY: &str = "inventory-svc";
+/// The participant that takes money and gives it back.
+pub const PAYMENTS: &str = "payment-svc";
+
 /// What a checkout is started with.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Checkout {

@@ -47,7 +47,7 @@ pub struct Config {
 /// How sagas are run.
 #[derive(Debug, Clone, clap::Args)]
 pub struct SagaArgs {
-    /// This worker's name: kept by a restarted process, never shared by two. Default: the listening address.
+    /// This worker's name: kept by a restarted process, never shared by two. Default: host name and listening port.
     #[arg(long = "worker", env = "HOLDFAST_WORKER")]
     pub worker: Option<String>,
     /// How long after its last heartbeat a worker's sagas may be taken over, in milliseconds.

@@ -58,7 +58,7 @@ impl OrderService for OrderApi {
         let placement = wire::placement(request.into_inner(), self.expire_after_default).map_err(bad)?;
         let (api, patience, traceparent) = (self.clone(), patience(), current_traceparent());
         let placed = detached(async move {
-            place_order(&api.store, &api.engine, &placement, api.hold_beyond_deadline, patience, traceparent)
+            place_order(&api.store, &api.engine, placement, api.hold_beyond_deadline, patience, traceparent)
                 .await
         });
         match placed.await {
@@ -71,6 +71,11 @@ impl OrderService for OrderApi {
                 [],
             )),
             Err(PlaceError::Overloaded) => Err(overloaded()),
+            Err(PlaceError::Stopping) => {
+                let message = "the service stops; nothing was begun";
+                Err(retry_later(Code::Unavailable, DOMAIN, reason::STOPPING, message, RETRY_AFTER))
+            }
+            Err(PlaceError::Refused) => Err(Status::internal(PlaceError::Refused.to_string())),
             Err(PlaceError::Store(error)) => Err(store_failed(&error)),
             Err(PlaceError::Journal(error)) => Err(store_failed(&error)),
         }

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use proto::orders::v1::order_service_server::OrderServiceServer;
 use runtime::{client::ConnectError, server::ServeError as ServerError};
-use saga::{Engine, EngineConfig, JournalError};
+use saga::{Engine, EngineConfig, JournalError, OpenError, Stopped};
 use sqlx::{
     PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
@@ -50,6 +50,12 @@ pub enum ServeError {
     /// The saga journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// The saga engine cannot be opened.
+    #[error(transparent)]
+    Engine(#[from] OpenError),
+    /// The saga engine stopped by itself, so the service must not go on answering.
+    #[error(transparent)]
+    Stopped(Stopped),
     /// The server failed.
     #[error(transparent)]
     Server(#[from] ServerError),
@@ -66,8 +72,7 @@ pub async fn serve(
     saga::migrate(&pool).await?;
     let store = Store::open(pool.clone()).await?;
 
-    let address = listener.local_addr().map(|address| address.to_string()).unwrap_or_default();
-    let worker = config.saga.worker.clone().unwrap_or(address);
+    let worker = config.saga.worker.clone().unwrap_or_else(|| worker_name(&listener));
     let engine_config = EngineConfig {
         lease: Duration::from_millis(config.saga.lease_ms),
         heartbeat: Duration::from_millis(config.saga.heartbeat_ms),
@@ -75,7 +80,7 @@ pub async fn serve(
     };
     let definitions =
         [checkout::definition(&peers, &store, config.payment_grace()), refund::definition(&peers)];
-    let engine = Engine::start(pool, engine_config, definitions).await?;
+    let engine = Engine::open(pool, engine_config, definitions).await?;
 
     let api = OrderApi {
         store: store.clone(),
@@ -93,19 +98,30 @@ pub async fn serve(
             async move { store.answers().await }
         })
         .drain(config.listen.drain());
-    // A worker that was replaced by a newer process of its name must not go on answering.
-    let replaced = {
+    // An engine that stopped by itself takes the service with it.
+    let watched = {
         let (engine, shutdown) = (engine.clone(), shutdown.clone());
         tokio::spawn(async move {
-            engine.stopped().await;
+            let why = engine.stopped().await;
             shutdown.cancel();
+            why
         })
     };
     let outcome = server.serve(shutdown).await;
     let stopped = engine.stop(config.listen.drain()).await;
-    replaced.abort();
     outcome?;
-    Ok(stopped?)
+    stopped?;
+    match watched.await {
+        Ok(Stopped::Asked) | Err(_) => Ok(()),
+        Ok(why) => Err(ServeError::Stopped(why)),
+    }
+}
+
+/// Host and port: a restarted process keeps them, and two containers that listen on 0.0.0.0 do not share them.
+fn worker_name(listener: &TcpListener) -> String {
+    let host = gethostname::gethostname();
+    let port = listener.local_addr().map(|address| address.port()).unwrap_or_default();
+    format!("{}:{port}", host.to_string_lossy())
 }
 
 /// Connects, and waits a while for a database that comes up after this service.

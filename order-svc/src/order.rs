@@ -231,6 +231,11 @@ impl Standing {
             && matches!(self.state, OrderState::Pending | OrderState::AwaitingPayment)
     }
 
+    /// Whether its caller need not wait: it ended, or waits for its payment and is not on its way to be cancelled.
+    pub fn is_at_rest(self) -> bool {
+        self.is_final() || (self.state == OrderState::AwaitingPayment && self.cancel_reason.is_none())
+    }
+
     /// Whether nothing more will happen to it by itself.
     pub fn is_final(self) -> bool {
         matches!(self.state, OrderState::Confirmed | OrderState::Cancelled | OrderState::Returned)

@@ -1,15 +1,15 @@
-//! Places an order: the order row and its saga in one transaction, once per request id.
+//! Places an order: the order row and its saga with one flush of the journal, once per request id.
 
 use std::{collections::BTreeMap, time::Duration};
 
-use saga::{Engine, SagaId, Seq, Standing, Start, StartError};
+use saga::{Begun, Engine, Priority, SagaId, Seq, Standing, Start, StartError};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::{
-    checkout::{self, Checkout},
-    order::{OrderId, OrderState, Payment, Placement},
+    checkout::{self, Checkout, progress::OrderRows},
+    order::{OrderId, Payment, Placement},
     store::{NewOrder, Order, Store, StoreError},
 };
 
@@ -22,6 +22,12 @@ pub enum PlaceError {
     /// Too many orders are under way; nothing was begun.
     #[error("too many orders are under way")]
     Overloaded,
+    /// The service stops; nothing was begun.
+    #[error("the service stops")]
+    Stopping,
+    /// The database refuses what was asked for, whenever it is asked for.
+    #[error("the order cannot be stored")]
+    Refused,
     /// The store failed: ask again with the same request id.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -34,21 +40,16 @@ pub enum PlaceError {
 pub async fn place_order(
     store: &Store,
     engine: &Engine,
-    placement: &Placement,
+    placement: Placement,
     hold_beyond_deadline: Duration,
     patience: Duration,
     traceparent: Option<String>,
 ) -> Result<Order, PlaceError> {
-    let fingerprint = fingerprint(placement);
+    let end = Instant::now() + patience;
+    let fingerprint = fingerprint(&placement);
+    let request_id = placement.request_id.clone();
     let order_id = OrderId(Uuid::now_v7());
     let saga = SagaId::generate();
-    let new = NewOrder { order_id, saga, placement, fingerprint, traceparent: traceparent.as_deref() };
-
-    let mut transaction = store.begin().await?;
-    if !store.insert(&mut transaction, &new).await? {
-        transaction.rollback().await.map_err(StoreError::from)?;
-        return repeated(store, engine, placement, fingerprint, patience).await;
-    }
     let start = Start {
         saga,
         input: Checkout {
@@ -61,30 +62,34 @@ pub async fn place_order(
         },
         patience: Some(placement.expire_after),
         attributes: BTreeMap::from([("order.id".to_owned(), order_id.to_string())]),
-        traceparent,
+        traceparent: traceparent.clone(),
+        priority: Priority::Ordinary,
     };
-    let started = match engine.start_in(&mut transaction, checkout::KIND, &start).await {
-        Ok(started) => started,
-        Err(StartError::Overloaded(_)) => return Err(PlaceError::Overloaded),
-        Err(StartError::Journal(error)) => return Err(error.into()),
-        Err(unknown @ StartError::UnknownKind(_)) => {
-            unreachable!("the engine was given its definitions: {unknown}")
+    let expires_at = engine.now() + placement.expire_after;
+    let new = NewOrder { order_id, placement, fingerprint, traceparent, expires_at };
+    // A lost answer to the commit is resolved by the engine. A caller who does not wait for it repeats, and finds the
+    // order or places it.
+    match engine.start_with::<OrderRows, _>(checkout::KIND, &start, new).await {
+        Ok(Begun::Yes) => rested(store, engine, order_id, saga, end).await,
+        Ok(Begun::Declined) => repeated(store, engine, &request_id.0, fingerprint, end).await,
+        Err(StartError::Overloaded(_)) => Err(PlaceError::Overloaded),
+        Err(StartError::Stopping) => Err(PlaceError::Stopping),
+        Err(StartError::Journal(error)) => Err(error.into()),
+        Err(StartError::Refused) => Err(PlaceError::Refused),
+        Err(error @ (StartError::UnknownKind(_) | StartError::WrongRow(_))) => {
+            unreachable!("the engine was given its definitions: {error}")
         }
-    };
-    // A lost answer to the commit is an unknown outcome: the caller repeats, and finds the order or places it.
-    transaction.commit().await.map_err(StoreError::from)?;
-    started.run();
-    rested(store, engine, order_id, saga, patience).await
+    }
 }
 
 async fn repeated(
     store: &Store,
     engine: &Engine,
-    placement: &Placement,
+    request_id: &str,
     fingerprint: [u8; 32],
-    patience: Duration,
+    end: Instant,
 ) -> Result<Order, PlaceError> {
-    let found = store.placed_with(&placement.request_id.0).await?;
+    let found = store.placed_with(request_id).await?;
     // The insert met a row, and order rows are never deleted.
     let (order, recorded) = found.ok_or(StoreError::Database(sqlx::Error::RowNotFound))?;
     if recorded != fingerprint {
@@ -93,18 +98,17 @@ async fn repeated(
     if order.standing.is_final() {
         return Ok(order);
     }
-    rested(store, engine, order.order_id, order.saga, patience).await
+    rested(store, engine, order.order_id, order.saga, end).await
 }
 
-/// Waits until the order is confirmed, cancelled, or waits for its payment; or until patience ends. Then reads it.
+/// Waits until the order is confirmed, cancelled, or waits for its payment; or until `end`. Then reads it.
 async fn rested(
     store: &Store,
     engine: &Engine,
     order_id: OrderId,
     saga: SagaId,
-    patience: Duration,
+    end: Instant,
 ) -> Result<Order, PlaceError> {
-    let end = Instant::now() + patience;
     let mut seen = Seq::default();
     loop {
         let left = end.saturating_duration_since(Instant::now());
@@ -112,8 +116,8 @@ async fn rested(
         let rests = |standing: &Standing| standing.at_rest && standing.seq > after;
         seen = engine.wait_for(saga, left, rests).await?.map_or(after, |standing| standing.seq);
         let order = store.order(order_id).await?.ok_or(StoreError::Database(sqlx::Error::RowNotFound))?;
-        // A saga also rests between attempts to reach inventory-svc, which is no rest of the order.
-        if order.standing.state != OrderState::Pending || Instant::now() >= end {
+        // A saga also rests between attempts to reach a service, which is no rest of the order.
+        if order.standing.is_at_rest() || Instant::now() >= end {
             return Ok(order);
         }
     }

@@ -6,6 +6,7 @@ use saga::{Context, Definition, Outcome, Step, Undo};
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    checkout::PAYMENTS,
     order::OrderId,
     peers::{Answer, Peers, asking, call},
 };
@@ -36,6 +37,7 @@ impl Step for GiveBack {
     type Input = Exceptional;
     type Output = ();
     const NAME: &'static str = "refund";
+    const PARTICIPANT: &'static str = PAYMENTS;
 
     /// Gives back all that is left, which may be nothing: another undo may have been here before.
     async fn run(&self, context: &Context<'_, Exceptional>) -> Outcome<()> {

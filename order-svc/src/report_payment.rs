@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use proto::{money::v1::Money, payment::v1::GetPaymentRequest, reason};
-use saga::{Engine, SagaId, Start, StartError};
+use saga::{Engine, Priority, SagaId, Start, StartError};
 use serde_json::json;
 
 use crate::{
@@ -251,13 +251,14 @@ async fn start_refund(
         attributes: BTreeMap::from([("order.id".to_owned(), report.order_id.to_string())]),
         // The order's own trace tells this too.
         traceparent: order.traceparent.clone(),
+        priority: Priority::Ordinary,
     };
     match engine.start_in(connection, refund::KIND, &start).await {
         Ok(started) => Ok(started),
-        Err(StartError::Overloaded(_)) => Err(ReportError::Overloaded),
+        Err(StartError::Overloaded(_) | StartError::Stopping) => Err(ReportError::Overloaded),
         Err(StartError::Journal(error)) => Err(error.into()),
-        Err(unknown @ StartError::UnknownKind(_)) => {
-            unreachable!("the engine was given its definitions: {unknown}")
+        Err(error @ (StartError::UnknownKind(_) | StartError::WrongRow(_) | StartError::Refused)) => {
+            unreachable!("the engine was given its definitions, and this one has no rows: {error}")
         }
     }
 }

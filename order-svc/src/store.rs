@@ -1,7 +1,8 @@
 //! Orders in Postgres. All SQL of this crate is in `store/sql.rs`; every write that matters is conditional.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
+use chrono::{DateTime, Utc};
 use futures::TryStreamExt as _;
 use saga::SagaId;
 use serde_json::json;
@@ -10,7 +11,7 @@ use uuid::Uuid;
 
 use crate::{
     checkout::progress::OrderChange,
-    order::{CancelReason, OrderId, OrderState, Placement, Standing},
+    order::{CancelReason, Line, OrderId, OrderState, Payment, Placement, Standing},
 };
 
 mod row;
@@ -102,37 +103,6 @@ impl Store {
     /// Whether the database answers.
     pub async fn answers(&self) -> bool {
         sqlx::query(sql::PING).execute(&self.pool).await.is_ok()
-    }
-
-    /// Writes a new order. `false`: its request id was used before.
-    pub async fn insert(
-        &self,
-        connection: &mut PgConnection,
-        new: &NewOrder<'_>,
-    ) -> Result<bool, StoreError> {
-        let placement = new.placement;
-        let token = match &placement.payment {
-            crate::order::Payment::Now(token) => Some(token.as_str()),
-            crate::order::Payment::Later => None,
-        };
-        let patience_ms = i64::try_from(placement.expire_after.as_millis()).unwrap_or(i64::MAX);
-        let done = sqlx::query(sql::INSERT)
-            .bind(new.order_id.0)
-            .bind(&placement.request_id.0)
-            .bind(&new.fingerprint[..])
-            .bind(new.saga.0)
-            .bind(&placement.customer_id.0)
-            .bind(placement.lines.iter().map(|line| line.sku.0.as_str()).collect::<Vec<_>>())
-            .bind(placement.lines.iter().map(|line| line.quantity.0).collect::<Vec<_>>())
-            .bind(placement.lines.iter().map(|line| line.unit_price.0).collect::<Vec<_>>())
-            .bind(&placement.total.currency.0)
-            .bind(placement.total.amount.0)
-            .bind(token)
-            .bind(new.traceparent)
-            .bind(patience_ms)
-            .execute(connection)
-            .await?;
-        Ok(done.rows_affected() == 1)
     }
 
     /// The order with this id.
@@ -242,17 +212,18 @@ impl Store {
 }
 
 /// An order to write.
-pub struct NewOrder<'a> {
+#[derive(Debug)]
+pub struct NewOrder {
     /// Its id.
     pub order_id: OrderId,
-    /// The saga that carries it.
-    pub saga: SagaId,
     /// What was asked for.
-    pub placement: &'a Placement,
+    pub placement: Placement,
     /// SHA-256 of it.
     pub fingerprint: [u8; 32],
     /// Trace context of the call.
-    pub traceparent: Option<&'a str>,
+    pub traceparent: Option<String>,
+    /// When it is closed if it is not paid by then.
+    pub expires_at: DateTime<Utc>,
 }
 
 /// A report to record.
@@ -271,6 +242,49 @@ pub struct Report<'a> {
     pub provider_event_id: &'a str,
     /// APPLIED or EXCEPTIONAL.
     pub disposition: &'static str,
+}
+
+/// Writes new orders, in the transaction that begins their sagas. One answer each: `false` means that its request id
+/// was used before.
+pub(crate) async fn insert(
+    connection: &mut PgConnection,
+    new: &[(SagaId, &NewOrder)],
+) -> Result<Vec<bool>, sqlx::Error> {
+    let line = |of: fn(&Line) -> String| {
+        new.iter().map(|(_, order)| array(&order.placement.lines, of)).collect::<Vec<_>>()
+    };
+    let token = |order: &NewOrder| match &order.placement.payment {
+        Payment::Now(token) => Some(token.clone()),
+        Payment::Later => None,
+    };
+    let written: Vec<Uuid> = sqlx::query_scalar(sql::INSERT)
+        .bind(new.iter().map(|(_, order)| order.order_id.0).collect::<Vec<_>>())
+        .bind(new.iter().map(|(_, order)| order.placement.request_id.0.as_str()).collect::<Vec<_>>())
+        .bind(new.iter().map(|(_, order)| &order.fingerprint[..]).collect::<Vec<_>>())
+        .bind(new.iter().map(|(saga, _)| saga.0).collect::<Vec<_>>())
+        .bind(new.iter().map(|(_, order)| order.placement.customer_id.0.as_str()).collect::<Vec<_>>())
+        .bind(line(|line| format!("\"{}\"", line.sku.0.replace('\\', "\\\\").replace('"', "\\\""))))
+        .bind(line(|line| line.quantity.0.to_string()))
+        .bind(line(|line| line.unit_price.0.to_string()))
+        .bind(new.iter().map(|(_, order)| order.placement.total.currency.0.as_str()).collect::<Vec<_>>())
+        .bind(new.iter().map(|(_, order)| order.placement.total.amount.0).collect::<Vec<_>>())
+        .bind(new.iter().map(|(_, order)| token(order)).collect::<Vec<_>>())
+        .bind(new.iter().map(|(_, order)| order.traceparent.as_deref()).collect::<Vec<_>>())
+        .bind(new.iter().map(|(_, order)| order.expires_at).collect::<Vec<_>>())
+        .fetch_all(&mut *connection)
+        .await?;
+    let mut there: HashSet<_> = written.into_iter().collect();
+    let missing: Vec<_> = new.iter().map(|(saga, _)| saga.0).filter(|saga| !there.contains(saga)).collect();
+    if !missing.is_empty() {
+        // A flush whose commit was not answered is tried again: then the row that is there is our own.
+        there.extend(sqlx::query_scalar::<_, Uuid>(sql::WRITTEN).bind(missing).fetch_all(connection).await?);
+    }
+    Ok(new.iter().map(|(saga, _)| there.contains(&saga.0)).collect())
+}
+
+/// An array literal of Postgres.
+fn array(lines: &[Line], of: fn(&Line) -> String) -> String {
+    format!("{{{}}}", lines.iter().map(of).collect::<Vec<_>>().join(","))
 }
 
 /// Moves the orders of sagas, in the transaction that records the sagas' changes.

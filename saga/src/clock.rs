@@ -1,39 +1,121 @@
 //! The database's time, read between heartbeats from the monotonic clock: a step of the local wall clock changes
-//! nothing.
+//! nothing. A jump of the database's own clock is not followed until somebody says so: it would close orders early.
 
 use std::{
-    sync::Mutex,
-    time::{Duration, Instant},
+    sync::{Mutex, MutexGuard},
+    time::Duration,
 };
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
+use tokio::time::Instant;
 
 /// The database's clock as this process knows it.
 #[derive(Debug)]
 pub(crate) struct Clock {
-    reading: Mutex<(DateTime<Utc>, Instant)>,
+    reading: Mutex<Reading>,
 }
+
+#[derive(Debug, Clone, Copy)]
+struct Reading {
+    database: DateTime<Utc>,
+    local: Instant,
+    /// How far the database's clock is from where it should be, while that is more than drift.
+    jump: Option<TimeDelta>,
+}
+
+/// Clocks that are kept in step differ by less between two heartbeats, late answers included.
+pub(crate) const DRIFT_MAX: TimeDelta = TimeDelta::seconds(1);
 
 impl Clock {
     /// A clock set to `database_now`, which was read now.
     pub(crate) fn set_to(database_now: DateTime<Utc>) -> Self {
-        Self { reading: Mutex::new((database_now, Instant::now())) }
+        Self { reading: Mutex::new(Reading { database: database_now, local: Instant::now(), jump: None }) }
     }
 
-    /// Sets it anew.
-    pub(crate) fn reset(&self, database_now: DateTime<Utc>) {
-        *self.reading.lock().expect("no code panics while it holds the clock") =
-            (database_now, Instant::now());
+    /// Takes in the database's time, which it told at some moment since `asked`. Gives the jump, if that is no drift.
+    pub(crate) fn heard(&self, database_now: DateTime<Utc>, asked: Instant) -> Option<TimeDelta> {
+        let mut reading = self.reading();
+        let now = Instant::now();
+        let earliest = reading.database + (asked - reading.local);
+        let latest = reading.database + (now - reading.local);
+        let off = if database_now < earliest {
+            database_now - earliest
+        } else {
+            (database_now - latest).max(TimeDelta::zero())
+        };
+        if off.abs() > DRIFT_MAX {
+            reading.jump = Some(off);
+        } else {
+            *reading = Reading { database: database_now.max(reading.database), local: now, jump: None };
+        }
+        reading.jump
+    }
+
+    /// Takes the database's time for right after a jump.
+    pub(crate) fn accept(&self) {
+        let mut reading = self.reading();
+        if let Some(jump) = reading.jump.take() {
+            reading.database += jump;
+        }
+    }
+
+    /// How far the database's clock jumped, while that is not accepted.
+    pub(crate) fn jump(&self) -> Option<TimeDelta> {
+        self.reading().jump
     }
 
     /// The database's time.
     pub(crate) fn now(&self) -> DateTime<Utc> {
-        let (database, local) = *self.reading.lock().expect("no code panics while it holds the clock");
-        database + local.elapsed()
+        let reading = *self.reading();
+        reading.database + reading.local.elapsed()
     }
 
     /// How long from now until `then`; zero when it has passed.
     pub(crate) fn until(&self, then: DateTime<Utc>) -> Duration {
         (then - self.now()).to_std().unwrap_or_default()
+    }
+
+    fn reading(&self) -> MutexGuard<'_, Reading> {
+        self.reading.lock().expect("no code panics while it holds the clock")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> DateTime<Utc> {
+        DateTime::UNIX_EPOCH + TimeDelta::seconds(second)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_clock_follows_drift_and_no_jump() {
+        let clock = Clock::set_to(at(1_000));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        assert_eq!(clock.now(), at(1_010));
+        let drifted = at(1_010) + TimeDelta::milliseconds(300);
+        assert_eq!(clock.heard(drifted, Instant::now()), None);
+        assert_eq!(clock.now(), drifted);
+        for jump in [3_600, -7_200] {
+            assert_eq!(
+                clock.heard(drifted + TimeDelta::seconds(jump), Instant::now()),
+                Some(TimeDelta::seconds(jump))
+            );
+            assert_eq!(clock.now(), drifted, "it goes on as before");
+            assert_eq!(clock.heard(drifted, Instant::now()), None, "it came back");
+        }
+        clock.heard(drifted + TimeDelta::hours(1), Instant::now());
+        clock.accept();
+        assert_eq!(clock.now(), drifted + TimeDelta::hours(1));
+        assert_eq!(clock.jump(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_took_long_is_no_jump() {
+        let clock = Clock::set_to(at(0));
+        let asked = Instant::now();
+        tokio::time::advance(Duration::from_secs(8)).await;
+        // The database looked at its clock at some moment of these eight seconds.
+        assert_eq!(clock.heard(at(1), asked), None);
     }
 }

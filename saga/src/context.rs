@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use serde::de::DeserializeOwned;
+use serde::{Deserialize as _, de::DeserializeOwned};
 
 use crate::{
     definition::Step,
@@ -39,14 +39,31 @@ impl<I> Context<'_, I> {
         (self.now - self.state.started_at).to_std().unwrap_or_default()
     }
 
-    /// What step `S` gave, if it is done and gave that type.
-    pub fn output_of<S: Step>(&self) -> Option<S::Output> {
-        let output = self.state.steps.get(S::NAME)?.output.clone()?;
-        serde_json::from_value(output).ok()
+    /// What step `S` gave; nothing while it is not done.
+    pub fn output_of<S: Step>(&self) -> Result<Option<S::Output>, Unreadable> {
+        let output = self.state.steps.get(S::NAME).and_then(|step| step.output.as_ref());
+        let read = |output| S::Output::deserialize(output).map_err(|error| Unreadable::new(S::NAME, &error));
+        output.map(read).transpose()
     }
 
-    /// The payloads of signals of this name that have the asked type, oldest first.
-    pub fn signals<'s, T: DeserializeOwned>(&'s self, name: &'s str) -> impl Iterator<Item = T> + 's {
-        self.state.signals_named(name).filter_map(|payload| serde_json::from_value(payload.clone()).ok())
+    /// The payloads of signals of this name, oldest first.
+    pub fn signals<T: DeserializeOwned>(&self, name: &str) -> Result<Vec<T>, Unreadable> {
+        let read = |payload| T::deserialize(payload).map_err(|error| Unreadable::new(name, &error));
+        self.state.signals_named(name).map(read).collect()
+    }
+}
+
+/// Something that was recorded is not what the definition takes it for. To leave it out would be to act on half of
+/// what is known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("what {of:?} recorded cannot be read: {why}")]
+pub struct Unreadable {
+    of: String,
+    why: String,
+}
+
+impl Unreadable {
+    fn new(of: &str, why: &serde_json::Error) -> Self {
+        Self { of: of.to_owned(), why: why.to_string() }
     }
 }

@@ -8,12 +8,12 @@ use serde::{Serialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use crate::{
-    context::Context,
+    context::{Context, Unreadable},
     decide::{Answer, AtDeadline, DeadlinePolicy, DeadlineView, Shape, StepShape},
     event::Progress,
     id::{Epoch, SagaId},
     retry::Retry,
-    side_rows::SideRows,
+    side_rows::{ErasedSideRows, SideRows},
     state::State,
 };
 
@@ -70,6 +70,20 @@ pub enum Undo {
     },
 }
 
+impl<T> From<Unreadable> for Outcome<T> {
+    /// No retry makes it readable.
+    fn from(unreadable: Unreadable) -> Self {
+        Self::Park { reason: unreadable.to_string() }
+    }
+}
+
+impl From<Unreadable> for Undo {
+    /// Its attempts run out, which parks the saga when everything else is undone.
+    fn from(unreadable: Unreadable) -> Self {
+        Self::Retry { reason: unreadable.to_string() }
+    }
+}
+
 /// One step of a saga and its undo.
 pub trait Step: Send + Sync + 'static {
     /// What the saga was started with.
@@ -78,6 +92,9 @@ pub trait Step: Send + Sync + 'static {
     type Output: Serialize + DeserializeOwned + Send + 'static;
     /// Unique in the definition; stands in the journal and in traces.
     const NAME: &'static str;
+    /// Who is called: steps of all kinds that name the same participant share its circuit breaker, its budget of
+    /// retries, and its pauses.
+    const PARTICIPANT: &'static str = Self::NAME;
 
     /// One attempt.
     fn run(&self, context: &Context<'_, Self::Input>) -> impl Future<Output = Outcome<Self::Output>> + Send;
@@ -119,7 +136,8 @@ impl<'a> Attempt<'a> {
     }
 
     fn input<I: DeserializeOwned>(&self) -> Result<I, String> {
-        I::deserialize(&self.state.input).map_err(|error| format!("the saga's input cannot be read: {error}"))
+        I::deserialize(&*self.state.input)
+            .map_err(|error| format!("the saga's input cannot be read: {error}"))
     }
 }
 
@@ -128,12 +146,13 @@ impl<S: Step> ErasedStep for S {
         Box::pin(async move {
             let input = match attempt.input::<S::Input>() {
                 Ok(input) => input,
-                Err(reason) => return Answer::Retry(reason),
+                // Nothing that is tried again changes what was recorded.
+                Err(reason) => return Answer::Park(reason),
             };
             match Step::run(self, &attempt.context(&input)).await {
                 Outcome::Done(output) => match serde_json::to_value(output) {
                     Ok(output) => Answer::Done(output),
-                    Err(error) => Answer::Retry(format!("the step's output cannot be written: {error}")),
+                    Err(error) => Answer::Park(format!("the step's output cannot be written: {error}")),
                 },
                 Outcome::Pending { ask_again_after, progress } => {
                     Answer::Pending { ask_again_after, progress }
@@ -163,10 +182,17 @@ pub struct Definition {
     pub(crate) version: i32,
     pub(crate) shape: Arc<Shape>,
     pub(crate) steps: Arc<[Arc<dyn ErasedStep>]>,
-    pub(crate) side_rows: Option<Arc<dyn SideRows>>,
+    pub(crate) side_rows: Option<Arc<dyn ErasedSideRows>>,
+    /// Names of the steps' spans: do, then undo.
+    pub(crate) span_names: Arc<[(String, String)]>,
 }
 
 impl Definition {
+    /// `kind@version`, as workers register what they know.
+    pub(crate) fn tag(&self) -> String {
+        format!("{}@{}", self.kind, self.version)
+    }
+
     /// Begins a definition of sagas that are started with an `I`.
     #[expect(clippy::new_ret_no_self, reason = "a definition is built step by step")]
     pub fn new<I>(kind: &'static str, version: i32) -> Builder<I> {
@@ -191,7 +217,7 @@ pub struct Builder<I> {
     steps: Vec<Arc<dyn ErasedStep>>,
     pivot: Option<usize>,
     at_deadline: DeadlinePolicy,
-    side_rows: Option<Arc<dyn SideRows>>,
+    side_rows: Option<Arc<dyn ErasedSideRows>>,
     input: PhantomData<fn(I)>,
 }
 
@@ -220,6 +246,14 @@ impl<I: 'static> Builder<I> {
         self
     }
 
+    /// The step that was added last does not begin before everything the saga recorded is on disk: for one whose effect
+    /// others see and whose undo costs them something.
+    #[must_use]
+    pub fn durable_before(mut self) -> Self {
+        self.shapes.last_mut().expect("a step was added before it is made to wait").durable_before = true;
+        self
+    }
+
     /// What happens when the deadline has passed and the step at work answered once more. Without it: undo.
     #[must_use]
     pub fn deadline(mut self, policy: impl Fn(DeadlineView) -> AtDeadline + Send + Sync + 'static) -> Self {
@@ -242,6 +276,11 @@ impl<I: 'static> Builder<I> {
         assert!(!self.steps.is_empty(), "a definition has at least one step");
         let names: HashSet<_> = self.shapes.iter().map(|step| step.name).collect();
         assert_eq!(names.len(), self.shapes.len(), "step names are unique in a definition");
+        let span_names = self
+            .shapes
+            .iter()
+            .map(|step| (format!("saga {}", step.name), format!("saga undo {}", step.name)))
+            .collect();
         let shape = Shape { steps: self.shapes, pivot: self.pivot, at_deadline: self.at_deadline };
         Definition {
             kind: self.kind,
@@ -249,11 +288,19 @@ impl<I: 'static> Builder<I> {
             shape: Arc::new(shape),
             steps: self.steps.into(),
             side_rows: self.side_rows,
+            span_names,
         }
     }
 
     fn push<S: Step<Input = I>>(mut self, step: S, retry: Retry, undoable: bool) -> Self {
-        self.shapes.push(StepShape { name: S::NAME, retry, undo_retry: Retry::MUST, undoable });
+        self.shapes.push(StepShape {
+            name: S::NAME,
+            participant: S::PARTICIPANT,
+            retry,
+            undo_retry: Retry::MUST,
+            undoable,
+            durable_before: false,
+        });
         self.steps.push(Arc::new(step));
         self
     }

@@ -1,118 +1,80 @@
-//! The engine of one process: starts sagas in their callers' transactions, runs what this worker owns, and takes
-//! over what nobody living owns. How one saga is driven is in `drive.rs`; the loops are in `watch.rs`.
+//! The engine of one process: starts sagas, runs what this worker owns, and takes over what nobody living owns. How one
+//! saga is driven is in `drive.rs`, what is claimed and when in `claim.rs` and `watch.rs`.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
+    future::Future,
+    panic::AssertUnwindSafe,
     sync::{
-        Arc, Mutex, MutexGuard,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
-use serde_json::Value;
-use sqlx::{PgConnection, PgPool};
+use futures::FutureExt as _;
+use sqlx::PgPool;
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
+    admission::{Admission, AdmissionConfig, AdmissionConfigError, Occupancy, Slot},
+    breaker::Breakers,
+    claim::Claims,
     clock::Clock,
     definition::Definition,
+    dice::Dice,
     drive::{Drive, drive},
-    event::Event,
-    id::{Epoch, SagaId, Seq, Worker},
-    journal::{Journal, JournalError, Standing},
-    state::State,
+    id::SagaId,
+    journal::{Entry, Journal, JournalError, Pauses, Standing, Status, postgres::PgJournal},
+    signals::SignalReader,
+    spawn::Tasks,
+    tail::Tail,
     watch as loops,
+    writer::Writer,
+};
+
+mod config;
+mod start;
+
+pub use self::{
+    config::{ConfigError, EngineConfig},
+    start::{Begun, Start, StartError, Started},
 };
 
 /// The signal that asks a saga to undo itself. Once its pivot began, it changes nothing.
 pub const CANCEL: &str = "cancel";
 
-/// How an engine runs.
-#[derive(Debug, Clone)]
-pub struct EngineConfig {
-    /// The worker's name: two live processes never share one, a restarted process keeps it.
-    pub worker: String,
-    /// How long after its last heartbeat a worker's sagas may be taken over.
-    pub lease: Duration,
-    /// How often the lease is renewed and the database's clock read.
-    pub heartbeat: Duration,
-    /// How often the journal is scanned for what is due, abandoned or signalled.
-    pub scan_every: Duration,
-    /// How far ahead due times are loaded into the process; at least twice `scan_every`.
-    pub near_window: Duration,
-    /// A saga that waits longer than this is given up until it is due: it costs no memory and no lease.
-    pub hold_max: Duration,
-    /// Sagas run at once. More starts are refused, more claims wait.
-    pub in_flight_max: usize,
-    /// Claims without progress after which a saga is parked: it may be what kills the process.
-    pub claims_max: i32,
-}
-
-impl EngineConfig {
-    /// The defaults, for a worker of this name.
-    pub fn named(worker: impl Into<String>) -> Self {
-        Self {
-            worker: worker.into(),
-            lease: Duration::from_secs(5),
-            heartbeat: Duration::from_secs(1),
-            scan_every: Duration::from_millis(500),
-            near_window: Duration::from_secs(2),
-            hold_max: Duration::from_millis(500),
-            in_flight_max: 4_096,
-            claims_max: 10,
-        }
-    }
-}
-
-/// A saga could not be started.
+/// An engine could not be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
-    /// Too many run already; nothing was begun.
-    #[error("{0} sagas are in flight, which is the limit")]
-    Overloaded(usize),
-    /// No definition of this kind was given to the engine.
-    #[error("no saga is of kind {0:?}")]
-    UnknownKind(&'static str),
+pub enum OpenError {
+    /// It cannot run so.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Nothing could be admitted so.
+    #[error(transparent)]
+    Admission(#[from] AdmissionConfigError),
     /// The journal failed.
     #[error(transparent)]
     Journal(#[from] JournalError),
 }
 
-/// What a saga is started with.
-#[derive(Debug, Clone)]
-pub struct Start<I> {
-    /// Its id, chosen by the caller.
-    pub saga: SagaId,
-    /// What its steps read.
-    pub input: I,
-    /// How long the steps before the pivot may take, from now.
-    pub patience: Option<Duration>,
-    /// Names for it, searchable, and attributes of its spans.
-    pub attributes: BTreeMap<String, String>,
-    /// W3C trace context its steps belong to.
-    pub traceparent: Option<String>,
-}
-
-/// A started saga that begins to run when its transaction is known to be committed. Dropped without that, it is
-/// found in the journal if the transaction was committed all the same.
-#[must_use = "call `run` once the transaction is committed"]
-pub struct Started {
-    engine: Engine,
-    drive: Drive,
-}
-
-impl Started {
-    /// Begins to run it. Its transaction must be committed.
-    pub fn run(self) {
-        self.engine.begin(self.drive);
-    }
+/// Why an engine stopped.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Stopped {
+    /// It was asked to.
+    #[error("the engine was stopped")]
+    Asked,
+    /// A newer process of the same name runs.
+    #[error("a newer worker of the name {0:?} runs")]
+    Replaced(String),
+    /// One of its loops failed, so it could not keep its promises any more.
+    #[error("the engine's {0} failed")]
+    Failed(&'static str),
 }
 
 /// The engine of one process. Cheap to clone.
@@ -122,25 +84,43 @@ pub struct Engine {
 }
 
 pub(crate) struct Shared {
-    pub(crate) journal: Journal,
+    pub(crate) journal: Arc<dyn Journal>,
     pub(crate) config: EngineConfig,
     pub(crate) clock: Clock,
+    pub(crate) writer: Writer,
+    pub(crate) signals: SignalReader,
+    pub(crate) claims: Claims,
+    pub(crate) admission: Admission,
+    pub(crate) breakers: Breakers,
+    pub(crate) dice: Dice,
     definitions: HashMap<(String, i32), Definition>,
-    latest: HashMap<&'static str, Definition>,
+    pub(crate) latest: HashMap<&'static str, Definition>,
+    pauses: Mutex<Pauses>,
     held: Mutex<HashMap<SagaId, Arc<Held>>>,
     watchers: Mutex<HashMap<SagaId, watch::Sender<Option<Standing>>>>,
-    pub(crate) tasks: TaskTracker,
+    /// Ends with the sagas that are driven.
+    tasks: Tasks,
+    /// Ends last: without it nothing that ends could be recorded.
+    writing: Tasks,
     pub(crate) stop: CancellationToken,
+    stopped: OnceLock<Stopped>,
+    closed: CancellationToken,
 }
 
 /// A saga that a task of this process drives.
-#[derive(Default)]
 pub(crate) struct Held {
+    pub(crate) tail: Arc<Tail>,
     nudged: AtomicBool,
     wake: Notify,
+    _slot: Slot,
 }
 
 impl Held {
+    pub(crate) fn new(tail: Arc<Tail>, slot: Slot) -> Self {
+        Self { tail, nudged: AtomicBool::new(false), wake: Notify::new(), _slot: slot }
+    }
+
+    /// There may be a signal.
     pub(crate) fn nudge(&self) {
         self.nudged.store(true, Ordering::Release);
         self.wake.notify_one();
@@ -152,7 +132,7 @@ impl Held {
 
     /// Whether it was nudged since last asked.
     pub(crate) fn take_nudge(&self) -> bool {
-        self.nudged.swap(false, Ordering::AcqRel)
+        self.is_nudged() && self.nudged.swap(false, Ordering::AcqRel)
     }
 
     pub(crate) async fn nudge_arrives(&self) {
@@ -162,15 +142,32 @@ impl Held {
     }
 }
 
+/// What an engine runs on besides its journal.
+pub(crate) struct Ground {
+    pub(crate) tasks: Tasks,
+    pub(crate) writing: Tasks,
+    pub(crate) dice: Dice,
+}
+
 impl Engine {
-    /// Starts the engine: the schema must be migrated. Returns once the worker is registered.
-    pub async fn start(
+    /// Opens an engine on this database, whose schema must be migrated. Returns once the worker is registered.
+    pub async fn open(
         pool: PgPool,
         config: EngineConfig,
         definitions: impl IntoIterator<Item = Definition>,
-    ) -> Result<Self, JournalError> {
-        let journal = Journal::new(pool, Worker::boot(config.worker.clone()));
-        let clock = Clock::set_to(journal.register(config.lease).await?);
+    ) -> Result<Self, OpenError> {
+        let journal = Arc::new(PgJournal::new(pool, config.worker.clone()));
+        let ground = Ground { tasks: Tasks::new(), writing: Tasks::new(), dice: Dice::default() };
+        Self::open_on(journal, ground, config, definitions).await
+    }
+
+    pub(crate) async fn open_on(
+        journal: Arc<dyn Journal>,
+        ground: Ground,
+        config: EngineConfig,
+        definitions: impl IntoIterator<Item = Definition>,
+    ) -> Result<Self, OpenError> {
+        config.check()?;
         let mut latest: HashMap<&'static str, Definition> = HashMap::new();
         let mut by_version = HashMap::new();
         for definition in definitions {
@@ -180,80 +177,82 @@ impl Engine {
             }
             by_version.insert((definition.kind.to_owned(), definition.version), definition);
         }
+        let mut knows: Vec<_> = by_version.values().map(Definition::tag).collect();
+        knows.sort_unstable();
+        let admission = Admission::new(config.admission)?;
+        let beat = journal.register(config.lease, &knows).await?;
         let engine = Self {
             shared: Arc::new(Shared {
                 journal,
+                clock: Clock::set_to(beat.now),
+                writer: Writer::default(),
+                signals: SignalReader::default(),
+                claims: Claims::new(knows),
+                admission,
+                breakers: Breakers::new(config.breaker),
+                dice: ground.dice,
                 config,
-                clock,
                 definitions: by_version,
                 latest,
+                pauses: Mutex::new(beat.pauses),
                 held: Mutex::default(),
                 watchers: Mutex::default(),
-                tasks: TaskTracker::new(),
+                tasks: ground.tasks,
+                writing: ground.writing,
                 stop: CancellationToken::new(),
+                stopped: OnceLock::new(),
+                closed: CancellationToken::new(),
             }),
         };
-        engine.shared.tasks.spawn(loops::heartbeat(engine.clone()));
-        engine.shared.tasks.spawn(loops::scan(engine.clone()));
+        engine.run_loops();
         Ok(engine)
     }
 
-    /// Starts a saga in the caller's transaction. Call [`Started::run`] after the commit.
-    pub async fn start_in<I: Serialize + Sync>(
-        &self,
-        connection: &mut PgConnection,
-        kind: &'static str,
-        start: &Start<I>,
-    ) -> Result<Started, StartError> {
-        let in_flight = self.held().len();
-        if in_flight >= self.shared.config.in_flight_max {
-            return Err(StartError::Overloaded(in_flight));
-        }
-        let definition = self.shared.latest.get(kind).ok_or(StartError::UnknownKind(kind))?.clone();
-        let now = self.now();
-        let first = Event::Started {
-            at: now,
-            input: serde_json::to_value(&start.input).map_err(JournalError::from)?,
-            deadline: start.patience.map(|patience| now + patience),
-            traceparent: start.traceparent.clone(),
-            attributes: start.attributes.clone(),
-        };
-        let state =
-            self.shared.journal.start(connection, start.saga, kind, definition.version, &first).await?;
-        let drive = Drive {
-            saga: start.saga,
-            definition,
-            epoch: Epoch(1),
-            seq: Seq(1),
-            state,
-            resumed: false,
-            look_for_signals: false,
-        };
-        Ok(Started { engine: self.clone(), drive })
-    }
-
-    /// Sends a signal in the caller's transaction: durable, once per `key`. `false`: the saga has ended or does not
-    /// exist. Call [`Engine::nudge`] after the commit, so that it is taken in at once.
-    pub async fn send(
-        &self,
-        connection: &mut PgConnection,
-        saga: SagaId,
-        key: &str,
-        name: &str,
-        payload: &Value,
-    ) -> Result<bool, JournalError> {
-        Journal::send(connection, saga, key, name, payload).await
-    }
-
-    /// Says that a signal was sent. Only a hint: without it the next scan finds the signal.
-    pub fn nudge(&self, saga: SagaId) {
-        let held = self.held().get(&saga).cloned();
-        if let Some(held) = held {
-            held.nudge();
-        } else {
+    fn run_loops(&self) {
+        let shared = &self.shared;
+        for _ in 0..WRITERS {
             let engine = self.clone();
-            self.shared.tasks.spawn(async move { loops::claim(&engine, vec![saga]).await });
+            self.supervise(&shared.writing, "writer", async move {
+                let closed = engine.shared.closed.clone();
+                tokio::select! {
+                    biased;
+                    () = closed.cancelled() => {}
+                    () = engine.shared.writer.write(engine.shared.journal.as_ref(), |entry| engine.publish(entry)) => {}
+                }
+            });
         }
+        let engine = self.clone();
+        self.supervise(&shared.tasks, "heartbeat", async move { loops::heartbeat(&engine).await });
+        let engine = self.clone();
+        self.supervise(&shared.tasks, "scan", async move { loops::scan(&engine).await });
+        let engine = self.clone();
+        self.supervise(&shared.tasks, "listener", async move { loops::listen(&engine).await });
+        let engine = self.clone();
+        self.supervise(&shared.tasks, "audit", async move { loops::audit(&engine).await });
+        let engine = self.clone();
+        self.supervise(&shared.tasks, "reader of signals", async move {
+            engine.shared.signals.run(&engine).await;
+        });
+        let engine = self.clone();
+        self.supervise(&shared.tasks, "claimer", async move { engine.shared.claims.run(&engine).await });
+    }
+
+    /// A loop that dies takes the engine with it: half an engine keeps no promises.
+    fn supervise(&self, tasks: &Tasks, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let engine = self.clone();
+        tasks.spawn(async move {
+            if AssertUnwindSafe(task).catch_unwind().await.is_err() {
+                engine.halt(Stopped::Failed(name));
+            }
+        });
+    }
+
+    /// Stops by itself.
+    pub(crate) fn halt(&self, why: Stopped) {
+        if self.shared.stopped.set(why.clone()).is_ok() && why != Stopped::Asked {
+            tracing::error!(%why, "the engine stops");
+        }
+        self.shared.stop.cancel();
     }
 
     /// Waits until the saga's standing satisfies `enough`, at most `within`; gives the last standing seen. `None`:
@@ -273,17 +272,28 @@ impl Engine {
             }
             // What this process drives tells at once; the row is read for what another one drives.
             let is_over = Instant::now() >= end;
-            if is_over || !self.held().contains_key(&saga) {
-                let standing = self.shared.journal.standing(saga).await?;
+            if is_over || !self.holds(saga) {
+                let standing = self.standing(saga).await?;
                 if is_over || standing.is_none_or(|standing| enough(&standing)) {
                     return Ok(standing);
                 }
             }
             tokio::select! {
+                biased;
                 _ = changes.changed() => {}
                 () = tokio::time::sleep_until(end.min(Instant::now() + POLL)) => {}
             }
         }
+    }
+
+    /// Where a saga stands on disk.
+    pub async fn standing(&self, saga: SagaId) -> Result<Option<Standing>, JournalError> {
+        let positions = self.shared.journal.positions(&[saga]).await?;
+        Ok(positions.get(&saga).map(|row| Standing {
+            status: row.status,
+            at_rest: row.owner.is_none(),
+            seq: row.seq,
+        }))
     }
 
     /// The database's time, as this process knows it.
@@ -291,86 +301,164 @@ impl Engine {
         self.shared.clock.now()
     }
 
-    /// Resolves when the engine stopped by itself, because a newer process of the same name replaced it.
-    pub async fn stopped(&self) {
+    /// Takes the database's time for right after it jumped: until then nothing that is due is released.
+    pub fn accept_time(&self) {
+        self.shared.clock.accept();
+    }
+
+    /// Changes, while it runs, which saga may run next.
+    pub fn set_admission(&self, config: AdmissionConfig) -> Result<(), AdmissionConfigError> {
+        self.shared.admission.set(config)
+    }
+
+    /// Who is in, and who waits.
+    pub fn occupancy(&self) -> Occupancy {
+        self.shared.admission.occupancy()
+    }
+
+    /// How many sagas this process drives at the moment.
+    pub fn in_flight(&self) -> usize {
+        self.held().len()
+    }
+
+    /// Resolves when the engine stops, and says why.
+    pub async fn stopped(&self) -> Stopped {
         self.shared.stop.cancelled().await;
+        self.shared.stopped.get().cloned().unwrap_or(Stopped::Asked)
     }
 
     /// Stops claiming, lets running attempts end for at most `within`, then frees what is left for other workers.
     pub async fn stop(&self, within: Duration) -> Result<(), JournalError> {
-        self.shared.stop.cancel();
-        self.shared.tasks.close();
-        if tokio::time::timeout(within, self.shared.tasks.wait()).await.is_err() {
-            tracing::warn!(held = self.held().len(), "sagas are given up in the middle of a step");
+        self.halt(Stopped::Asked);
+        if tokio::time::timeout(within, self.shared.tasks.ended()).await.is_err() {
+            tracing::warn!(held = self.in_flight(), "sagas are given up in the middle of a step");
         }
-        self.shared.journal.resign().await
+        let resigned = self.shared.journal.resign().await;
+        self.shared.closed.cancel();
+        resigned
     }
 
     pub(crate) fn definition(&self, kind: &str, version: i32) -> Option<Definition> {
         self.shared.definitions.get(&(kind.to_owned(), version)).cloned()
     }
 
+    pub(crate) fn pauses(&self) -> MutexGuard<'_, Pauses> {
+        self.shared.pauses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_paused(&self, kind: &str, participant: &str) -> bool {
+        let pauses = self.pauses();
+        pauses.kinds.iter().any(|paused| paused == kind)
+            || pauses.participants.iter().any(|paused| paused == participant)
+    }
+
     pub(crate) fn held(&self) -> MutexGuard<'_, HashMap<SagaId, Arc<Held>>> {
-        self.shared.held.lock().expect("no code panics while it holds the map")
+        self.shared.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn holds(&self, saga: SagaId) -> bool {
+        self.held().contains_key(&saga)
+    }
+
+    /// Says that a task of this process drives the saga. `None`: one does already.
+    pub(crate) fn hold(&self, held: &Arc<Held>) -> Option<HoldGuard> {
+        let saga = held.tail.saga;
+        let mut all = self.held();
+        if all.contains_key(&saga) {
+            return None;
+        }
+        all.insert(saga, Arc::clone(held));
+        Some(HoldGuard { engine: self.clone(), saga })
     }
 
     /// Drives a saga in its own task, unless one does already.
     pub(crate) fn begin(&self, work: Drive) {
-        let held = Arc::new(Held::default());
-        if work.look_for_signals {
-            held.nudge();
+        if let Some(guard) = self.hold(&work.held) {
+            self.run_held(guard, work);
         }
-        let saga = work.saga;
-        {
-            let mut all = self.held();
-            if all.contains_key(&saga) {
-                return;
-            }
-            all.insert(saga, Arc::clone(&held));
-        }
-        let guard = HoldGuard { engine: self.clone(), saga };
+    }
+
+    pub(crate) fn run_held(&self, guard: HoldGuard, work: Drive) {
         let engine = self.clone();
         self.shared.tasks.spawn(async move {
             let _guard = guard;
-            drive(&engine, &held, work).await;
+            drive(&engine, work).await;
         });
     }
 
-    pub(crate) fn publish(&self, saga: SagaId, state: &State, seq: Seq, at_rest: bool) {
+    pub(crate) fn run_task(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.shared.tasks.spawn(task);
+    }
+
+    /// Tells those who wait for a saga what is on disk of it.
+    fn publish(&self, entry: &Entry) {
         let mut watchers = self.watchers();
-        let Some(watcher) = watchers.get(&saga) else { return };
-        let standing = Standing { status: crate::journal::Status::of(state), at_rest, seq };
+        let Some(watcher) = watchers.get(&entry.saga) else { return };
+        let standing =
+            Standing { status: Status::of(&entry.state), at_rest: entry.releases(), seq: entry.end() };
         if watcher.send(Some(standing)).is_err() {
-            watchers.remove(&saga);
+            watchers.remove(&entry.saga);
         }
     }
 
-    fn subscribe(&self, saga: SagaId) -> watch::Receiver<Option<Standing>> {
-        let mut watchers = self.watchers();
-        // Entries whose last subscriber left are dropped here, so the map is bounded by the callers that wait.
-        if watchers.len() > WATCHERS_SWEPT_AT {
-            watchers.retain(|_, watcher| watcher.receiver_count() > 0);
-        }
-        watchers.entry(saga).or_insert_with(|| watch::channel(None).0).subscribe()
+    fn subscribe(&self, saga: SagaId) -> Subscription<'_> {
+        let receiver = self.watchers().entry(saga).or_insert_with(|| watch::channel(None).0).subscribe();
+        Subscription { engine: self, saga, receiver }
     }
 
     fn watchers(&self) -> MutexGuard<'_, HashMap<SagaId, watch::Sender<Option<Standing>>>> {
-        self.shared.watchers.lock().expect("no code panics while it holds the map")
+        self.shared.watchers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
+/// One writer: more would only make flushes smaller.
+const WRITERS: usize = 1;
 /// How often a waiting caller reads the row of a saga that another process may drive.
 const POLL: Duration = Duration::from_millis(250);
-const WATCHERS_SWEPT_AT: usize = 1_024;
+
+/// A caller that waits for a saga. The map of watchers holds only sagas somebody waits for.
+struct Subscription<'e> {
+    engine: &'e Engine,
+    saga: SagaId,
+    receiver: watch::Receiver<Option<Standing>>,
+}
+
+impl std::ops::Deref for Subscription<'_> {
+    type Target = watch::Receiver<Option<Standing>>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.receiver
+    }
+}
+
+impl std::ops::DerefMut for Subscription<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.receiver
+    }
+}
+
+impl Drop for Subscription<'_> {
+    fn drop(&mut self) {
+        let mut watchers = self.engine.watchers();
+        // This one still counts.
+        if watchers.get(&self.saga).is_some_and(|watcher| watcher.receiver_count() <= 1) {
+            watchers.remove(&self.saga);
+        }
+    }
+}
 
 /// Forgets a saga when its task ends, also by panic: the journal's scan then finds it.
-struct HoldGuard {
+pub(crate) struct HoldGuard {
     engine: Engine,
     saga: SagaId,
 }
 
 impl Drop for HoldGuard {
     fn drop(&mut self) {
-        self.engine.held().remove(&self.saga);
+        let held = self.engine.held().remove(&self.saga);
+        // A signal that came while it was given up.
+        if held.is_some_and(|held| held.is_nudged()) {
+            self.engine.shared.claims.want([self.saga]);
+        }
     }
 }

@@ -39,27 +39,6 @@ impl Seq {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Epoch(pub i64);
 
-/// A worker: a name that outlives restarts and a nonce that does not.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Worker {
-    name: String,
-    nonce: Uuid,
-}
-
-impl Worker {
-    /// A worker of this name, born now.
-    pub(crate) fn boot(name: impl Into<String>) -> Self {
-        Self { name: name.into(), nonce: Uuid::new_v4() }
-    }
-
-    /// The name that a restarted process keeps.
-    pub(crate) fn name(&self) -> &str {
-        &self.name
-    }
-}
-
-impl fmt::Display for Worker {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.name, self.nonce)
-    }
-}
+/// One life of a worker: a restarted process gets a new one, even under its old name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WorkerId(pub(crate) i64);

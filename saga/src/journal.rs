@@ -1,32 +1,26 @@
-//! The Postgres journal: every write is conditional, and zero rows have a name. All SQL of this crate is in
-//! `journal/sql.rs`; decisions are not made here.
+//! The journal as the engine sees it: every write is conditional, and zero rows have a name. Postgres keeps it in
+//! `journal/postgres.rs`; a journal in memory is for simulation only (`testing.rs`). No decisions are made here.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{any::Any, collections::BTreeMap, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
+use futures::future::BoxFuture;
 use serde_json::Value;
-use sqlx::{
-    PgConnection, PgPool, Row as _,
-    postgres::{PgRow, types::PgInterval},
-};
 
 use crate::{
+    definition::Definition,
     event::Event,
-    id::{Epoch, SagaId, Seq, Worker},
+    id::{Epoch, SagaId, Seq, WorkerId},
     state::{Phase, State},
 };
 
-mod sql;
-mod writer;
-
-use self::writer::Writer;
-pub(crate) use self::writer::{Append, Appended};
+pub(crate) mod postgres;
 
 /// The journal cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// The database failed, or an answer was lost: what was asked may have happened.
-    #[error("the journal's database failed")]
+    #[error("the journal's database failed: {0}")]
     Database(#[from] sqlx::Error),
     /// The schema could not be brought up to date.
     #[error("the journal's schema could not be migrated")]
@@ -37,9 +31,12 @@ pub enum JournalError {
     /// Another process of this name was started; this one must stop.
     #[error("worker {0} was replaced by a newer process of the same name")]
     Replaced(String),
+    /// A saga holds only so many signals.
+    #[error("saga {0} holds as many signals as it may")]
+    TooManySignals(SagaId),
 }
 
-/// Where a saga's row stands, as anyone may see it.
+/// Where a saga stands, as anyone may see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Standing {
     /// RUNNING, UNDOING, COMPLETED, UNDONE or PARKED.
@@ -88,28 +85,87 @@ impl Status {
         }
     }
 
-    fn parse(column: &str) -> Result<Self, sqlx::Error> {
+    /// From the column.
+    pub fn parse(column: &str) -> Option<Self> {
         [Self::Running, Self::Undoing, Self::Completed, Self::Undone, Self::Parked]
             .into_iter()
             .find(|status| status.as_str() == column)
-            .ok_or_else(|| sqlx::Error::Decode(format!("no saga has status {column:?}").into()))
     }
 
     /// Whether nothing more will happen by itself.
     pub fn is_final(self) -> bool {
         !matches!(self, Self::Running | Self::Undoing)
     }
+
+    /// Whether it ended: its row leaves the live table.
+    pub fn is_end(self) -> bool {
+        matches!(self, Self::Completed | Self::Undone)
+    }
 }
 
+/// What one saga has for one flush.
+pub(crate) struct Entry {
+    pub(crate) saga: SagaId,
+    pub(crate) epoch: Epoch,
+    /// The seq it continues; zero when it begins the saga.
+    pub(crate) after: Seq,
+    /// May be none: then only the row changes.
+    pub(crate) events: Vec<Event>,
+    /// The events as JSON, separated by commas.
+    pub(crate) json: String,
+    /// With the events taken in.
+    pub(crate) state: Arc<State>,
+    /// Give the saga up until then.
+    pub(crate) release: Option<DateTime<Utc>>,
+    /// Signals taken in, each with the seq of the event that did.
+    pub(crate) signals: Vec<(SignalId, Seq)>,
+    pub(crate) definition: Definition,
+    /// Set when it begins the saga: the caller's row that is written with it.
+    pub(crate) begins: Option<Arc<dyn Any + Send + Sync>>,
+    /// Set when the saga ends: all its events, these included.
+    pub(crate) history: Option<String>,
+}
+
+impl Entry {
+    /// The seq it leads to.
+    pub(crate) fn end(&self) -> Seq {
+        self.after.plus(self.events.len())
+    }
+
+    /// Whether the saga is given up with it, for a while or for good.
+    pub(crate) fn releases(&self) -> bool {
+        self.release.is_some() || Status::of(&self.state).is_final()
+    }
+}
+
+/// How an entry fared in one flush.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Written,
+    /// The row was not where the entry expected it, the flush failed, or its commit was not answered: only the row
+    /// knows.
+    Unknown,
+    /// The caller's row was not accepted, so the saga does not begin.
+    Declined,
+    /// The database, or the caller's rows, refused this very entry, for this reason.
+    Refused(String),
+}
+
+/// A signal's row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SignalId(pub(crate) i64);
+
 /// Who owns a saga, and how far it is.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Position {
-    pub(crate) owner: Option<String>,
+    pub(crate) owner: Option<WorkerId>,
     pub(crate) epoch: Epoch,
     pub(crate) seq: Seq,
+    pub(crate) status: Status,
 }
 
 /// A saga that wants to be looked at.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Sighting {
     pub(crate) saga: SagaId,
     /// Not before then; `None`: now.
@@ -127,250 +183,150 @@ pub(crate) struct Claimed {
     pub(crate) claims: i32,
     /// Somebody ran it before and did not give it up.
     pub(crate) interrupted: bool,
+    /// Its journal, or why it cannot be read.
+    pub(crate) journal: Result<Read, String>,
+    pub(crate) signals: Vec<OpenSignal>,
+}
+
+/// A journal that was read.
+pub(crate) struct Read {
+    pub(crate) events: Vec<Event>,
+    /// The same as JSON, separated by commas.
+    pub(crate) json: String,
 }
 
 /// A signal nobody has taken in yet.
+#[derive(Debug, Clone)]
 pub(crate) struct OpenSignal {
-    pub(crate) id: i64,
+    pub(crate) id: SignalId,
     pub(crate) name: String,
     pub(crate) payload: Value,
 }
 
-pub(crate) struct Journal {
-    pool: PgPool,
-    worker: Worker,
-    owner: String,
-    writer: Writer,
+/// What a heartbeat learns.
+#[derive(Debug, Clone)]
+pub(crate) struct Beat {
+    pub(crate) now: DateTime<Utc>,
+    pub(crate) pauses: Pauses,
 }
 
-impl Journal {
-    pub(crate) fn new(pool: PgPool, worker: Worker) -> Self {
-        let owner = worker.to_string();
-        let writer = Writer::start(&pool, owner.clone());
-        Self { pool, worker, owner, writer }
-    }
+/// What operators stopped for a while, beside single sagas.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Pauses {
+    pub(crate) kinds: Vec<String>,
+    pub(crate) participants: Vec<String>,
+}
 
-    pub(crate) fn owner(&self) -> &str {
-        &self.owner
-    }
+/// What a scan looks for.
+#[derive(Debug, Clone)]
+pub(crate) struct Look {
+    /// Due times before this.
+    pub(crate) due_before: Option<DateTime<Utc>>,
+    /// Also sagas this worker owns but is not known to hold: those among them are held.
+    pub(crate) adopt_except: Option<Vec<SagaId>>,
+    /// At most so many of each reason.
+    pub(crate) limit: i64,
+}
+
+/// What may be claimed.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Claimable {
+    /// `kind@version` of the definitions this worker has.
+    pub(crate) knows: Vec<String>,
+    pub(crate) paused_kinds: Vec<String>,
+}
+
+/// What became of a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Sent {
+    /// It is stored, by this call or by an earlier one under the same key.
+    Stored,
+    /// The saga has ended, or there is none.
+    Ended,
+    /// The saga holds as many as it may.
+    Full,
+}
+
+/// What the slow second look found, and mended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Audit {
+    /// Sagas that nobody looked at though they were due: a timer was lost.
+    pub(crate) overdue: u64,
+    /// Sagas that would have slept past their deadline.
+    pub(crate) oversleeping: u64,
+    /// Sagas of a version that no live worker knows: parked.
+    pub(crate) unknown: u64,
+}
+
+/// Where the journal is kept. Everything a worker writes names it as owner.
+pub(crate) trait Journal: Send + Sync + 'static {
+    /// This worker's present life.
+    fn owner(&self) -> WorkerId;
 
     /// Takes the lease under this worker's name; a predecessor's sagas are free from here on.
-    pub(crate) async fn register(&self, lease: Duration) -> Result<DateTime<Utc>, JournalError> {
-        let row = sqlx::query(sql::REGISTER)
-            .bind(&self.owner)
-            .bind(self.worker.name())
-            .bind(interval(lease))
-            .fetch_one(&self.pool)
-            .await?;
-        Ok(row.try_get(0)?)
-    }
+    fn register<'a>(
+        &'a self,
+        lease: Duration,
+        knows: &'a [String],
+    ) -> BoxFuture<'a, Result<Beat, JournalError>>;
 
-    /// Renews the lease and reads the clock. Zero rows: [`JournalError::Replaced`].
-    pub(crate) async fn heartbeat(&self, lease: Duration) -> Result<DateTime<Utc>, JournalError> {
-        let row = sqlx::query(sql::HEARTBEAT)
-            .bind(&self.owner)
-            .bind(interval(lease))
-            .fetch_optional(&self.pool)
-            .await?;
-        let row = row.ok_or_else(|| JournalError::Replaced(self.owner.clone()))?;
-        Ok(row.try_get(0)?)
-    }
+    /// Renews the lease and reads the clock.
+    fn heartbeat(&self, lease: Duration) -> BoxFuture<'_, Result<Beat, JournalError>>;
 
-    /// Writes the first event in the caller's transaction, owned by this worker.
-    pub(crate) async fn start(
-        &self,
-        connection: &mut PgConnection,
-        saga: SagaId,
-        kind: &str,
-        version: i32,
-        first: &Event,
-    ) -> Result<State, JournalError> {
-        let state = State::start(first).expect("the engine starts sagas with Started");
-        sqlx::query(sql::START)
-            .bind(saga.0)
-            .bind(kind)
-            .bind(version)
-            .bind(&self.owner)
-            .bind(state.deadline)
-            .bind(serde_json::to_value(&state.attributes)?)
-            .bind(&state.traceparent)
-            .bind(serde_json::to_value(first)?)
-            .execute(connection)
-            .await?;
-        Ok(state)
-    }
+    /// One try to write all entries, in the order of their sagas. One that cannot be written fails no other.
+    fn flush<'a>(&'a self, entries: &'a [Entry]) -> BoxFuture<'a, Vec<Fate>>;
 
-    /// Appends under owner, epoch and seq, with the next flush.
-    pub(crate) async fn append(&self, append: Arc<Append>) -> Appended {
-        self.writer.append(append).await
-    }
+    fn positions<'a>(
+        &'a self,
+        sagas: &'a [SagaId],
+    ) -> BoxFuture<'a, Result<BTreeMap<SagaId, Position>, JournalError>>;
 
-    /// Gives up a saga that needs nothing recorded, until `due`.
-    pub(crate) async fn release(
-        &self,
+    /// Sagas that are due, left by a dead worker, signalled, or ours and forgotten.
+    fn scan<'a>(
+        &'a self,
+        look: &'a Look,
+        claimable: &'a Claimable,
+    ) -> BoxFuture<'a, Result<Vec<Sighting>, JournalError>>;
+
+    /// Takes ownership of those that nobody living owns and that are due by `now`, were left, or have signals.
+    fn claim<'a>(
+        &'a self,
+        sagas: &'a [SagaId],
+        claimable: &'a Claimable,
+        now: DateTime<Utc>,
+    ) -> BoxFuture<'a, Result<Vec<Claimed>, JournalError>>;
+
+    fn open_signals<'a>(
+        &'a self,
+        sagas: &'a [SagaId],
+    ) -> BoxFuture<'a, Result<BTreeMap<SagaId, Vec<OpenSignal>>, JournalError>>;
+
+    /// Parks a saga that cannot be written, by its row alone.
+    fn quarantine<'a>(
+        &'a self,
         saga: SagaId,
         epoch: Epoch,
-        seq: Seq,
-        due: DateTime<Utc>,
-    ) -> Result<Appended, JournalError> {
-        let done = sqlx::query(sql::RELEASE)
-            .bind(saga.0)
-            .bind(&self.owner)
-            .bind(epoch.0)
-            .bind(seq.0)
-            .bind(due)
-            .execute(&self.pool)
-            .await?;
-        Ok(if done.rows_affected() == 0 { Appended::No } else { Appended::Yes })
-    }
+        reason: &'a str,
+    ) -> BoxFuture<'a, Result<(), JournalError>>;
 
-    pub(crate) async fn position(&self, saga: SagaId) -> Result<Option<Position>, JournalError> {
-        let row = sqlx::query(sql::POSITION).bind(saga.0).fetch_optional(&self.pool).await?;
-        row.map(|row| {
-            Ok(Position {
-                owner: row.try_get("owner")?,
-                epoch: Epoch(row.try_get("epoch")?),
-                seq: Seq(row.try_get("seq")?),
-            })
-        })
-        .transpose()
-    }
-
-    pub(crate) async fn standing(&self, saga: SagaId) -> Result<Option<Standing>, JournalError> {
-        let row = sqlx::query(sql::POSITION).bind(saga.0).fetch_optional(&self.pool).await?;
-        row.map(|row| {
-            let status = Status::parse(row.try_get("status")?)?;
-            let owner: Option<String> = row.try_get("owner")?;
-            Ok(Standing { status, at_rest: owner.is_none(), seq: Seq(row.try_get("seq")?) })
-        })
-        .transpose()
-    }
-
-    /// Sagas that are due within `window`, whose worker is dead, that are ours but not among `held`, or that have
-    /// signals. At most `limit` of each.
-    pub(crate) async fn scan(
-        &self,
-        window: Duration,
-        held: &[uuid::Uuid],
-        limit: i64,
-    ) -> Result<Vec<Sighting>, JournalError> {
-        let rows = sqlx::query(sql::SCAN)
-            .bind(interval(window))
-            .bind(&self.owner)
-            .bind(held)
-            .bind(limit)
-            .fetch_all(&self.pool)
-            .await?;
-        let sighting = |row: &PgRow| -> Result<Sighting, sqlx::Error> {
-            Ok(Sighting { saga: SagaId(row.try_get("id")?), due: row.try_get("due_at")? })
-        };
-        Ok(rows.iter().map(sighting).collect::<Result<_, _>>()?)
-    }
-
-    /// Takes ownership of those that nobody living owns.
-    pub(crate) async fn claim(&self, sagas: &[SagaId]) -> Result<Vec<Claimed>, JournalError> {
-        let ids: Vec<_> = sagas.iter().map(|saga| saga.0).collect();
-        let rows = sqlx::query(sql::CLAIM).bind(&self.owner).bind(ids).fetch_all(&self.pool).await?;
-        let claimed = |row: &PgRow| -> Result<Claimed, sqlx::Error> {
-            Ok(Claimed {
-                saga: SagaId(row.try_get("id")?),
-                kind: row.try_get("kind")?,
-                version: row.try_get("version")?,
-                epoch: Epoch(row.try_get("epoch")?),
-                seq: Seq(row.try_get("seq")?),
-                claims: row.try_get("claims")?,
-                interrupted: row.try_get("interrupted")?,
-            })
-        };
-        Ok(rows.iter().map(claimed).collect::<Result<_, _>>()?)
-    }
-
-    /// The events of these sagas, in order. An unreadable one is an error of its saga alone.
-    pub(crate) async fn events(
-        &self,
-        sagas: &[SagaId],
-    ) -> Result<BTreeMap<SagaId, Result<Vec<Event>, String>>, JournalError> {
-        let ids: Vec<_> = sagas.iter().map(|saga| saga.0).collect();
-        let rows = sqlx::query(sql::EVENTS).bind(ids).fetch_all(&self.pool).await?;
-        let mut by_saga: BTreeMap<SagaId, Result<Vec<Event>, String>> = BTreeMap::new();
-        for row in rows {
-            let saga = SagaId(row.try_get("saga_id")?);
-            let (seq, event): (i64, Value) = (row.try_get("seq")?, row.try_get("event")?);
-            let events = by_saga.entry(saga).or_insert_with(|| Ok(Vec::new()));
-            let Ok(read) = events else { continue };
-            match serde_json::from_value(event) {
-                Ok(event) if seq == Seq::default().plus(read.len() + 1).0 => read.push(event),
-                Ok(_) => *events = Err(format!("event {} is missing", read.len() + 1)),
-                Err(error) => *events = Err(format!("event {seq} cannot be read: {error}")),
-            }
-        }
-        Ok(by_saga)
-    }
-
-    /// Parks a saga whose journal cannot be folded, by its row alone.
-    pub(crate) async fn quarantine(
-        &self,
+    /// Stores a signal once per key.
+    fn send<'a>(
+        &'a self,
         saga: SagaId,
-        epoch: Epoch,
-        reason: &str,
-    ) -> Result<(), JournalError> {
-        sqlx::query(sql::QUARANTINE)
-            .bind(saga.0)
-            .bind(&self.owner)
-            .bind(epoch.0)
-            .bind(reason)
-            .execute(&self.pool)
-            .await?;
-        Ok(())
-    }
+        key: &'a str,
+        name: &'a str,
+        payload: &'a Value,
+    ) -> BoxFuture<'a, Result<Sent, JournalError>>;
 
-    /// Stores a signal once per key. `false`: there is no such saga, or it has ended.
-    pub(crate) async fn send(
-        connection: &mut PgConnection,
-        saga: SagaId,
-        key: &str,
-        name: &str,
-        payload: &Value,
-    ) -> Result<bool, JournalError> {
-        let row = sqlx::query(sql::SEND)
-            .bind(saga.0)
-            .bind(key)
-            .bind(name)
-            .bind(payload)
-            .fetch_one(connection)
-            .await?;
-        Ok(row.try_get(0)?)
-    }
+    /// Tells other workers that these sagas have signals.
+    fn hint<'a>(&'a self, sagas: &'a [SagaId]) -> BoxFuture<'a, Result<(), JournalError>>;
 
-    pub(crate) async fn open_signals(&self, saga: SagaId) -> Result<Vec<OpenSignal>, JournalError> {
-        let rows = sqlx::query(sql::OPEN_SIGNALS).bind(saga.0).fetch_all(&self.pool).await?;
-        let signal = |row: &PgRow| -> Result<OpenSignal, sqlx::Error> {
-            Ok(OpenSignal {
-                id: row.try_get("id")?,
-                name: row.try_get("name")?,
-                payload: row.try_get("payload")?,
-            })
-        };
-        Ok(rows.iter().map(signal).collect::<Result<_, _>>()?)
-    }
+    /// The next sagas that some worker hinted at.
+    fn hinted(&self) -> BoxFuture<'_, Result<Vec<SagaId>, JournalError>>;
+
+    /// Compares what should agree and mends it; drops days that are kept no longer.
+    fn audit(&self, now: DateTime<Utc>, retain_days: u32) -> BoxFuture<'_, Result<Audit, JournalError>>;
 
     /// Frees everything this worker owns, and its lease.
-    pub(crate) async fn resign(&self) -> Result<(), JournalError> {
-        sqlx::query(sql::RESIGN).bind(&self.owner).execute(&self.pool).await?;
-        Ok(())
-    }
-}
-
-/// Brings schema `saga` up to date. Its bookkeeping is a table of its own, so other migrators may share the database.
-pub async fn migrate(pool: &PgPool) -> Result<(), JournalError> {
-    let mut migrator = sqlx::migrate!();
-    migrator.create_schema("saga");
-    migrator.dangerous_set_table_name("saga.migrations");
-    migrator.run(pool).await?;
-    Ok(())
-}
-
-fn interval(duration: Duration) -> PgInterval {
-    let microseconds = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
-    PgInterval { months: 0, days: 0, microseconds }
+    fn resign(&self) -> BoxFuture<'_, Result<(), JournalError>>;
 }

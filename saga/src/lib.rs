@@ -9,7 +9,8 @@
 //! (`<saga>.<step>.<round>`), and a participant that is asked twice answers what it answered before.
 //!
 //! - [`Definition`] says what a kind of saga consists of; [`Step`] is one step and its undo.
-//! - [`Engine::start_in`] starts a saga in the caller's own transaction; [`Engine::send`] signals to it.
+//! - [`Engine::start`] starts a saga, [`Engine::start_in`] in the caller's own transaction; [`Engine::signal`] tells it
+//!   something.
 //! - [`State`] is a fold over [`Event`]s and [`decide`](decide::decide) says what comes next: both are pure, used
 //!   alike when running and when recovering.
 //! - Ownership: a worker holds one lease; each saga has an owner and an [`Epoch`]. Every append names owner, epoch
@@ -17,33 +18,47 @@
 //!
 //! Absent on purpose: knowledge of what the steps do, of gRPC, and of the environment. It prints nothing.
 
+pub mod admission;
 pub mod breaker;
+mod claim;
 mod clock;
 mod context;
 pub mod decide;
 mod definition;
+mod dice;
 mod drive;
 mod engine;
 mod event;
 mod id;
 mod journal;
+pub mod operate;
 mod retry;
 mod side_rows;
+mod signals;
+mod spawn;
 pub mod state;
+mod tail;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod timer;
 mod tokens;
 mod trace;
 mod watch;
+mod writer;
 
 pub use self::{
-    context::Context,
+    admission::Priority,
+    context::{Context, Unreadable},
     decide::{AtDeadline, DeadlineView},
     definition::{Builder, Definition, Outcome, Step, Undo},
-    engine::{CANCEL, Engine, EngineConfig, Start, StartError, Started},
-    event::{Cause, Event, Progress},
+    engine::{
+        Begun, CANCEL, ConfigError, Engine, EngineConfig, OpenError, Start, StartError, Started, Stopped,
+    },
+    event::{Cause, Event, Progress, Verb},
     id::{Epoch, SagaId, Seq},
-    journal::{JournalError, Standing, Status, migrate},
+    journal::{JournalError, Standing, Status, postgres::migrate},
     retry::Retry,
-    side_rows::{Change, SideRows},
+    side_rows::{Beginning, Change, SideRows},
     state::State,
     trace::traceparent_of,
 };

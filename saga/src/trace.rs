@@ -11,7 +11,7 @@ use opentelemetry::{
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
-use crate::{id::SagaId, state::State};
+use crate::{definition::Definition, id::SagaId, state::State};
 
 /// What a step's span stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,19 +20,21 @@ pub(crate) enum Direction {
     Undo,
 }
 
-/// Makes the span of one attempt.
+/// Makes the span of one attempt of step `index`.
 pub(crate) fn step_span(
     saga: SagaId,
-    kind: &'static str,
+    definition: &Definition,
+    index: usize,
     state: &State,
-    step: &'static str,
     direction: Direction,
     attempt: u32,
     resumed: bool,
 ) -> Span {
+    let step = definition.shape.steps[index].name;
+    let names = &definition.span_names[index];
     let (name, word) = match direction {
-        Direction::Do => (format!("saga {step}"), "do"),
-        Direction::Undo => (format!("saga undo {step}"), "undo"),
+        Direction::Do => (names.0.as_str(), "do"),
+        Direction::Undo => (names.1.as_str(), "undo"),
     };
     let span = tracing::info_span!(
         "saga_step",
@@ -40,17 +42,20 @@ pub(crate) fn step_span(
         otel.status_code = tracing::field::Empty,
         otel.status_description = tracing::field::Empty,
         saga.id = %saga,
-        saga.kind = kind,
+        saga.kind = definition.kind,
         saga.step = step,
         saga.direction = word,
         saga.attempt = i64::from(attempt),
         saga.outcome = tracing::field::Empty,
     );
+    if span.is_disabled() {
+        return span;
+    }
     // The parent must be set before the span is entered. It fails only where no OpenTelemetry layer is installed.
     if let Some(parent) = state.traceparent.as_deref() {
         let _ = span.set_parent(context_of(parent));
     }
-    for (name, value) in &state.attributes {
+    for (name, value) in state.attributes.iter() {
         span.set_attribute(name.clone(), value.clone());
     }
     // Nothing recorded yet: what was interrupted hangs under the call that began the saga.
@@ -79,6 +84,9 @@ pub(crate) fn record_outcome(span: &Span, outcome: &'static str, error: Option<&
 
 /// The W3C trace context of a span, if it has one.
 pub fn traceparent_of(span: &Span) -> Option<String> {
+    if span.is_disabled() {
+        return None;
+    }
     let mut carrier = Carrier::default();
     opentelemetry_sdk::propagation::TraceContextPropagator::new()
         .inject_context(&span.context(), &mut carrier);

@@ -28,6 +28,8 @@ async fn paying(lab: &Lab, world: &Arc<World>) -> (Worker, SagaId, Arc<Semaphore
     let worker = lab.worker("a", shop(world)).await;
     let saga = lab.start(&worker, None).await;
     until("it pays", async || world.calls().contains(&"do pay 1".to_owned())).await;
+    // The saga is ahead of its journal by a moment.
+    until("its reserve is on disk", async || lab.journal(saga).await.contains(&"step_done".to_owned())).await;
     (worker, saga, gate)
 }
 
@@ -111,7 +113,7 @@ fn c50_a_participant_that_is_down_after_the_pivot_parks_the_saga() {
             !world.calls().iter().any(|call| call.starts_with("undo")),
             "after the pivot nothing is undone"
         );
-        let error: String = sqlx::query_scalar("SELECT last_error FROM saga.instances WHERE id = $1")
+        let error: String = sqlx::query_scalar("SELECT last_error FROM saga.sagas WHERE id = $1")
             .bind(saga.0)
             .fetch_one(&lab.pool)
             .await
@@ -190,7 +192,7 @@ fn a_waiting_saga_is_only_a_row_and_its_deadline_closes_it() {
         let standing =
             worker.engine.wait_for(saga, Duration::from_secs(5), |seen| seen.at_rest).await.unwrap().unwrap();
         assert_eq!(standing.status, Status::Running);
-        let owner: Option<String> = sqlx::query_scalar("SELECT owner FROM saga.instances WHERE id = $1")
+        let owner: Option<i64> = sqlx::query_scalar("SELECT owner FROM saga.sagas WHERE id = $1")
             .bind(saga.0)
             .fetch_one(&lab.pool)
             .await
@@ -245,7 +247,7 @@ fn a_dead_workers_saga_is_taken_over_and_its_step_repeated() {
             ["do reserve 1", "do pay 1", "do pay 1", "do sell 1", "do tell 1"],
             "what is recorded is not repeated, what is not recorded is"
         );
-        let epoch: i64 = sqlx::query_scalar("SELECT epoch FROM saga.instances WHERE id = $1")
+        let epoch: i64 = sqlx::query_scalar("SELECT epoch FROM saga.sagas WHERE id = $1")
             .bind(saga.0)
             .fetch_one(&lab.pool)
             .await
@@ -277,13 +279,13 @@ fn c52_a_worker_that_lost_its_saga_cannot_write() {
         let world = World::new();
         let (first, saga, gate) = paying(&lab, &world).await;
         // What a takeover does, while the first worker is frozen inside its step.
-        sqlx::query("UPDATE saga.instances SET owner = 'b/other', epoch = epoch + 1 WHERE id = $1")
+        sqlx::query("UPDATE saga.instances SET owner = 4711, epoch = epoch + 1 WHERE id = $1")
             .bind(saga.0)
             .execute(&lab.pool)
             .await
             .unwrap();
         sqlx::query(
-            "INSERT INTO saga.workers VALUES ('b/other', 'b', clock_timestamp() + interval '1 hour')",
+            "INSERT INTO saga.workers VALUES (4711, 'b', clock_timestamp() + interval '1 hour', '{}')",
         )
         .execute(&lab.pool)
         .await
@@ -328,7 +330,7 @@ fn c55_an_unreadable_journal_row_parks_its_saga_alone() {
             worker.engine.wait_for(saga, Duration::from_secs(5), |seen| seen.at_rest).await.unwrap();
         }
         sqlx::query(
-            r#"UPDATE saga.events SET event = '{"event": "moonwalk"}' WHERE saga_id = $1 AND seq = 2"#,
+            r#"UPDATE saga.events SET events = '[{"event": "moonwalk"}]' WHERE saga_id = $1 AND seq = 2"#,
         )
         .bind(broken.0)
         .execute(&lab.pool)
@@ -339,7 +341,7 @@ fn c55_an_unreadable_journal_row_parks_its_saga_alone() {
         }
         lab.reaches(&worker, sound, Status::Completed).await;
         lab.reaches(&worker, broken, Status::Parked).await;
-        let error: String = sqlx::query_scalar("SELECT last_error FROM saga.instances WHERE id = $1")
+        let error: String = sqlx::query_scalar("SELECT last_error FROM saga.sagas WHERE id = $1")
             .bind(broken.0)
             .fetch_one(&lab.pool)
             .await

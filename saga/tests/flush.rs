@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
-use saga::{Change, SagaId, SideRows, Status};
+use saga::{Beginning, Change, SagaId, SideRows, Status};
 use sqlx::PgConnection;
 
 use crate::lab::{World, shop, shop_with, until, with_database};
@@ -14,7 +14,17 @@ struct Picky {
 }
 
 impl SideRows for Picky {
-    fn write<'c>(
+    type Row = ();
+
+    fn begin<'c>(
+        &'c self,
+        _: &'c mut PgConnection,
+        beginnings: &'c [Beginning<'c, ()>],
+    ) -> BoxFuture<'c, Result<Vec<bool>, sqlx::Error>> {
+        Box::pin(async move { Ok(vec![true; beginnings.len()]) })
+    }
+
+    fn change<'c>(
         &'c self,
         connection: &'c mut PgConnection,
         changes: &'c [Change<'c>],
@@ -58,7 +68,7 @@ fn a_row_that_is_refused_fails_no_neighbour_and_parks_its_own_saga() {
         }
         let counted: i64 =
             sqlx::query_scalar("SELECT sum(events)::bigint FROM side").fetch_one(&lab.pool).await.unwrap();
-        let recorded: i64 = sqlx::query_scalar("SELECT count(*) FROM saga.events WHERE seq > 1")
+        let recorded: i64 = sqlx::query_scalar("SELECT count(*) FROM saga.event_list WHERE seq > 1")
             .fetch_one(&lab.pool)
             .await
             .unwrap();

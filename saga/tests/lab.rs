@@ -11,8 +11,8 @@ use std::{
 
 use futures::FutureExt as _;
 use saga::{
-    Builder, Context, Definition, Engine, EngineConfig, Outcome, Retry, SagaId, SideRows, Standing, Start,
-    Status, Step, Undo,
+    Builder, Context, Definition, Engine, EngineConfig, Outcome, Priority, Retry, SagaId, SideRows, Standing,
+    Start, Status, Step, Undo,
 };
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
@@ -190,7 +190,7 @@ impl Lab {
                 hold_max: Duration::from_millis(300),
                 ..EngineConfig::named(name)
             };
-            (Engine::start(pool.clone(), config, [definition]).await.unwrap(), pool)
+            (Engine::open(pool.clone(), config, [definition]).await.unwrap(), pool)
         });
         let (engine, pool) = started.await.unwrap();
         Worker { runtime: Some(runtime), engine, pool }
@@ -206,6 +206,7 @@ impl Lab {
             patience,
             attributes: BTreeMap::new(),
             traceparent: None,
+            priority: Priority::Ordinary,
         };
         // In the worker's own runtime, as a process's callers are.
         worker
@@ -231,11 +232,9 @@ impl Lab {
         name: &str,
         payload: Value,
     ) -> bool {
-        let mut connection = self.pool.acquire().await.unwrap();
-        let sent = worker.engine.send(&mut connection, saga, key, name, &payload).await.unwrap();
-        let engine = worker.engine.clone();
-        worker.runtime.as_ref().unwrap().spawn(async move { engine.nudge(saga) }).await.unwrap();
-        sent
+        let (engine, key, name) = (worker.engine.clone(), key.to_owned(), name.to_owned());
+        let sent = async move { engine.signal(saga, &key, &name, &payload).await.unwrap() };
+        worker.runtime.as_ref().unwrap().spawn(sent).await.unwrap()
     }
 
     /// Waits until the saga has this status.
@@ -252,7 +251,7 @@ impl Lab {
 
     /// Names of the saga's events, in order.
     pub(crate) async fn journal(&self, saga: SagaId) -> Vec<String> {
-        sqlx::query_scalar("SELECT event->>'event' FROM saga.events WHERE saga_id = $1 ORDER BY seq")
+        sqlx::query_scalar("SELECT event->>'event' FROM saga.event_list WHERE saga_id = $1 ORDER BY seq")
             .bind(saga.0)
             .fetch_all(&self.pool)
             .await

@@ -7,7 +7,7 @@ use proto::{
 use saga::{Context, Outcome, Step, Undo};
 use serde_json::json;
 
-use super::{Checkout, reserve::Reserve};
+use super::{Checkout, INVENTORY, reserve::Reserve};
 use crate::peers::{Answer, asking, call};
 
 /// The step.
@@ -19,10 +19,15 @@ impl Step for Confirm {
     type Input = Checkout;
     type Output = ();
     const NAME: &'static str = "confirm";
+    const PARTICIPANT: &'static str = INVENTORY;
 
     async fn run(&self, context: &Context<'_, Checkout>) -> Outcome<()> {
-        let Some(held) = context.output_of::<Reserve>() else {
-            return Outcome::Park { reason: "the reservation's record cannot be read".into() };
+        let held = match context.output_of::<Reserve>() {
+            Ok(Some(held)) => held,
+            Ok(None) => {
+                return Outcome::Park { reason: "it is to be confirmed before it is reserved".into() };
+            }
+            Err(unreadable) => return unreadable.into(),
         };
         let mut inventory = self.inventory.clone();
         match call(inventory.confirm(asking(ConfirmRequest { reservation_id: held.reservation_id }))).await {

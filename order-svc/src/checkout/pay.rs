@@ -5,7 +5,7 @@ use std::time::Duration;
 use proto::{
     money, payment,
     payment::v1::{
-        CancelPaymentRequest, ChargeRequest, ListPaymentsRequest, RefundRequest, charge_request,
+        CancelPaymentRequest, ChargeRequest, ListPaymentsRequest, charge_request,
         payment_service_client::PaymentServiceClient,
     },
     reason,
@@ -14,7 +14,7 @@ use saga::{Context, Outcome, Progress, SagaId, Step, Undo};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::{Checkout, PAYMENT};
+use super::{Checkout, PAYMENT, PAYMENTS};
 use crate::{
     order::{Money, Payment},
     peers::{Answer, asking, call},
@@ -55,6 +55,7 @@ impl Step for Pay {
     type Input = Checkout;
     type Output = Paid;
     const NAME: &'static str = "pay";
+    const PARTICIPANT: &'static str = PAYMENTS;
 
     async fn run(&self, context: &Context<'_, Checkout>) -> Outcome<Paid> {
         match &context.input.payment {
@@ -66,25 +67,10 @@ impl Step for Pay {
     async fn undo(&self, context: &Context<'_, Checkout>) -> Undo {
         let mut payments = self.payments.clone();
         let request = CancelPaymentRequest { scope: scope(context.saga), keep_payment_id: String::new() };
-        let cancelled = match call(payments.cancel_payment(asking(request))).await.or_ask_again() {
-            Ok(cancelled) => cancelled.payments,
-            Err(reason) => return Undo::Retry { reason },
-        };
-        // A payment that was made elsewhere and reported before the turn goes back as well.
-        for Reported { payment_id } in context.signals(PAYMENT) {
-            if cancelled.iter().any(|payment| payment.payment_id == payment_id) {
-                continue;
-            }
-            let request = RefundRequest {
-                request_id: format!("{}.refund.{payment_id}", context.saga),
-                payment_id,
-                amount: None,
-            };
-            if let Err(reason) = call(payments.refund(asking(request))).await.or_ask_again() {
-                return Undo::Retry { reason };
-            }
+        match call(payments.cancel_payment(asking(request))).await.or_ask_again() {
+            Ok(_) => Undo::Done,
+            Err(reason) => Undo::Retry { reason },
         }
-        Undo::Done
     }
 }
 
@@ -135,8 +121,13 @@ impl Pay {
 
     /// Waits for the report of a payment; asks payment-svc itself only at the deadline.
     async fn wait(&self, context: &Context<'_, Checkout>) -> Outcome<Paid> {
-        if let Some(Reported { payment_id }) = context.signals(PAYMENT).next() {
-            return self.settle(context, payment_id).await;
+        match context.signals(PAYMENT) {
+            Ok(reports) => {
+                if let Some(Reported { payment_id }) = reports.into_iter().next() {
+                    return self.settle(context, payment_id).await;
+                }
+            }
+            Err(unreadable) => return unreadable.into(),
         }
         let until_deadline = context.deadline.and_then(|deadline| (deadline - context.now).to_std().ok());
         if !context.last_ask {

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use futures::future::BoxFuture;
 use proto::reason;
-use saga::{Cause, Change, Event, SideRows, Step as _};
+use saga::{Beginning, Cause, Change, Event, SideRows, Step as _, Verb};
+use serde_json::Value;
 use sqlx::PgConnection;
 
 use super::{
@@ -14,7 +15,7 @@ use super::{
 };
 use crate::{
     order::{CancelReason, OrderEvent},
-    store,
+    store::{self, NewOrder},
 };
 
 /// One change of an order, as its saga recorded it.
@@ -32,17 +33,28 @@ pub struct OrderChange {
 /// refused reserve means that the hold expired.
 pub fn changes(events: &[Event], restarted: bool) -> Vec<OrderChange> {
     let plain = |event| OrderChange { event, payment_id: None, refused_skus: Vec::new() };
-    let change = |event: &Event| match event {
-        Event::StepDone { step, .. } if step == Reserve::NAME => Some(plain(OrderEvent::Held)),
-        Event::StepDone { step, output, .. } if step == Pay::NAME => Some(OrderChange {
+    let done = |step: &str, output: &Value| match step {
+        Reserve::NAME => Some(plain(OrderEvent::Held)),
+        Pay::NAME => Some(OrderChange {
             payment_id: serde_json::from_value(output.clone()).ok().map(|paid: Paid| paid.payment_id),
             ..plain(OrderEvent::Paid)
         }),
-        Event::StepDone { step, .. } if step == Confirm::NAME => Some(plain(OrderEvent::Sold)),
+        Confirm::NAME => Some(plain(OrderEvent::Sold)),
+        _ => None,
+    };
+    let change = |event: &Event| match event {
+        Event::StepDone { step, output, .. } => done(step, output),
         Event::Turned { cause, .. } => Some(OrderChange {
             refused_skus: refused_skus(cause),
             ..plain(OrderEvent::Turned(cancel_reason(cause, restarted)))
         }),
+        Event::Operated { verb: Verb::Compensate, actor, reason, refused: None, .. } => {
+            let cause = Cause::Operator { actor: actor.clone(), reason: reason.clone() };
+            Some(plain(OrderEvent::Turned(cancel_reason(&cause, restarted))))
+        }
+        Event::Operated { verb: Verb::ResolveStep { step, output, .. }, refused: None, .. } => {
+            done(step, output)
+        }
         Event::Undone => Some(plain(OrderEvent::Undone)),
         _ => None,
     };
@@ -57,6 +69,7 @@ fn cancel_reason(cause: &Cause, restarted: bool) -> CancelReason {
             .and_then(|reason| CancelReason::parse(reason.as_str()?))
             .unwrap_or(CancelReason::Operator),
         Cause::Exhausted { .. } => CancelReason::Unavailable,
+        Cause::Operator { .. } => CancelReason::Operator,
         Cause::Refused { step, .. } if step == Pay::NAME => CancelReason::PaymentDeclined,
         Cause::Refused { step, reason, .. } if step == Reserve::NAME && !restarted => match reason.as_str() {
             reason::INSUFFICIENT_STOCK => CancelReason::InsufficientStock,
@@ -76,11 +89,24 @@ fn refused_skus(cause: &Cause) -> Vec<String> {
     names.split(',').filter(|sku| !sku.is_empty() && !sku.ends_with('…')).map(str::to_owned).collect()
 }
 
-/// Moves the order rows of changed checkouts.
+/// The order rows of checkouts: written with the saga's beginning, moved with its changes.
 pub struct OrderRows;
 
 impl SideRows for OrderRows {
-    fn write<'c>(
+    type Row = NewOrder;
+
+    fn begin<'c>(
+        &'c self,
+        connection: &'c mut PgConnection,
+        beginnings: &'c [Beginning<'c, NewOrder>],
+    ) -> BoxFuture<'c, Result<Vec<bool>, sqlx::Error>> {
+        Box::pin(async move {
+            let orders: Vec<_> = beginnings.iter().map(|beginning| (beginning.saga, beginning.row)).collect();
+            store::insert(connection, &orders).await
+        })
+    }
+
+    fn change<'c>(
         &'c self,
         connection: &'c mut PgConnection,
         recorded: &'c [Change<'c>],

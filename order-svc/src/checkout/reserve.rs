@@ -12,7 +12,7 @@ use saga::{Context, Outcome, SagaId, Step, Undo};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::Checkout;
+use super::{Checkout, INVENTORY};
 use crate::order::{LINE_QUANTITY_MAX, Quantity, Sku};
 use crate::peers::{Answer, asking, call};
 
@@ -37,6 +37,7 @@ impl Step for Reserve {
     type Input = Checkout;
     type Output = Held;
     const NAME: &'static str = "reserve";
+    const PARTICIPANT: &'static str = INVENTORY;
 
     async fn run(&self, context: &Context<'_, Checkout>) -> Outcome<Held> {
         let order = context.input;

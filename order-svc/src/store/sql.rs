@@ -2,14 +2,24 @@
 
 pub(super) const PING: &str = "SELECT 1";
 
-/// Zero rows: the request id was used before.
+/// New orders, in the transaction that begins their sagas. An order that is missing from the answer was not written: its
+/// request id was used before. Lines come as array literals, since arrays of arrays cannot be ragged.
 pub(super) const INSERT: &str = "
 INSERT INTO orders.orders
     (order_id, request_id, fingerprint, saga_id, customer_id, skus, quantities, prices_minor, currency, total_minor,
      payment_token, state, payment_state, traceparent, expires_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'PENDING', 'PENDING', $12,
-        clock_timestamp() + $13 * interval '1 millisecond')
-ON CONFLICT (request_id) DO NOTHING";
+SELECT order_id, request_id, fingerprint, saga_id, customer_id, skus::text[], quantities::bigint[],
+       prices_minor::bigint[], currency, total_minor, payment_token, 'PENDING', 'PENDING', traceparent, expires_at
+FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::text[],
+            $9::text[], $10::bigint[], $11::text[], $12::text[], $13::timestamptz[])
+    AS n (order_id, request_id, fingerprint, saga_id, customer_id, skus, quantities, prices_minor, currency,
+          total_minor, payment_token, traceparent, expires_at)
+ON CONFLICT (request_id) DO NOTHING
+RETURNING saga_id";
+
+/// Of these sagas, those whose orders are there.
+pub(super) const WRITTEN: &str = "
+SELECT saga_id FROM orders.orders WHERE saga_id = ANY($1)";
 
 pub(super) const ORDER: &str = "
 SELECT * FROM orders.orders WHERE order_id = $1";

@@ -8,19 +8,19 @@ use crate::stack::Stack;
 
 const UNFINISHED: &str = "
     -- sagas that have not ended
-    SELECT id::text, kind, status, coalesce(last_error, '') FROM saga.instances
+    SELECT id::text, kind, status, coalesce(last_error, '') FROM saga.sagas
     WHERE status NOT IN ('COMPLETED', 'UNDONE')";
 
 const UNLIKE_THEIR_ORDER: &str = "
     -- sagas that ended unlike their order
     SELECT o.order_id::text, o.state, coalesce(i.status, 'NONE')
-    FROM orders.orders o LEFT JOIN saga.instances i ON i.id = o.saga_id
+    FROM orders.orders o LEFT JOIN saga.sagas i ON i.id = o.saga_id
     WHERE (o.state = 'CONFIRMED') <> (i.status IS NOT DISTINCT FROM 'COMPLETED')
        OR (o.state = 'CANCELLED') <> (i.status IS NOT DISTINCT FROM 'UNDONE')";
 
 const TORN: &str = "
     -- gaps in the journal
-    SELECT i.id::text FROM saga.instances i LEFT JOIN saga.events e ON e.saga_id = i.id
+    SELECT i.id::text FROM saga.sagas i LEFT JOIN saga.event_list e ON e.saga_id = i.id
     GROUP BY i.id, i.seq HAVING count(e.seq) <> i.seq OR max(e.seq) <> i.seq";
 
 pub(super) async fn check(stack: &Stack, found: &mut Found) -> Result<()> {

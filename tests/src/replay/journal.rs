@@ -14,7 +14,7 @@ const SETTLED_WITHIN: Duration = Duration::from_secs(20);
 const PAIRS: &str = "
     -- orders against sagas
     SELECT o.state, coalesce(i.status, 'NONE'), count(*)
-    FROM orders.orders o LEFT JOIN saga.instances i ON i.id = o.saga_id
+    FROM orders.orders o LEFT JOIN saga.sagas i ON i.id = o.saga_id
     WHERE starts_with(o.request_id, $1)
     GROUP BY 1, 2 ORDER BY 1, 2";
 
@@ -23,8 +23,8 @@ const TORN: &str = "
     -- gaps in the journal
     SELECT count(*) FROM (
         SELECT i.id FROM orders.orders o
-        JOIN saga.instances i ON i.id = o.saga_id
-        LEFT JOIN saga.events e ON e.saga_id = i.id
+        JOIN saga.sagas i ON i.id = o.saga_id
+        LEFT JOIN saga.event_list e ON e.saga_id = i.id
         WHERE starts_with(o.request_id, $1)
         GROUP BY i.id, i.seq
         HAVING count(e.seq) <> i.seq OR max(e.seq) <> i.seq

@@ -1,0 +1,137 @@
+//! Workers and their leases, and what is mended seldom.
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use serde_json::Value;
+
+use super::{Store, Worker};
+use crate::{
+    id::{Epoch, SagaId, WorkerId},
+    journal::{Audit, Beat, Status},
+    operate,
+};
+
+/// What sleeps past its deadline by more than this was forgotten.
+const OVERSLEEPING: TimeDelta = TimeDelta::seconds(5);
+const UNKNOWN_AFTER: TimeDelta = TimeDelta::minutes(1);
+const UNKNOWN: &str = "no live worker knows ";
+
+impl Store {
+    /// A worker of this name takes the place of its predecessor. `known_again` is the operators' word to what was
+    /// parked because nobody knew its version.
+    pub(crate) fn register(
+        &mut self,
+        name: &str,
+        lease: Duration,
+        knows: &[String],
+        known_again: &Value,
+        now: DateTime<Utc>,
+    ) -> (WorkerId, Beat) {
+        let revived: Vec<_> = self
+            .instances
+            .iter()
+            .filter(|(_, instance)| {
+                instance.status == Status::Parked
+                    && instance.last_error.as_ref().is_some_and(|error| error.starts_with(UNKNOWN))
+                    && knows.contains(&instance.tag())
+            })
+            .map(|(saga, instance)| (*saga, instance.epoch))
+            .collect();
+        for (saga, epoch) in revived {
+            self.send(saga, &format!("revived.{}", epoch.0), operate::SIGNAL, known_again);
+        }
+        self.workers.retain(|_, worker| worker.name != name);
+        self.workers_made += 1;
+        let id = WorkerId(self.workers_made);
+        let worker = Worker { name: name.to_owned(), lease_until: now + lease, knows: knows.to_vec() };
+        self.workers.insert(id, worker);
+        (id, Beat { now, pauses: self.pauses.clone() })
+    }
+
+    /// `None`: replaced by a newer process of the same name.
+    pub(crate) fn heartbeat(
+        &mut self,
+        worker: WorkerId,
+        lease: Duration,
+        now: DateTime<Utc>,
+    ) -> Option<Beat> {
+        self.workers.get_mut(&worker)?.lease_until = now + lease;
+        Some(Beat { now, pauses: self.pauses.clone() })
+    }
+
+    pub(crate) fn quarantine(
+        &mut self,
+        worker: WorkerId,
+        saga: SagaId,
+        epoch: Epoch,
+        reason: &str,
+        now: DateTime<Utc>,
+    ) {
+        if let Some(instance) = self.instances.get_mut(&saga)
+            && instance.owner == Some(worker)
+            && instance.epoch == epoch
+        {
+            instance.status = Status::Parked;
+            instance.owner = None;
+            instance.due = None;
+            instance.last_error = Some(reason.to_owned());
+            instance.updated = now;
+        }
+    }
+
+    pub(crate) fn audit(&mut self, due_by: DateTime<Utc>, now: DateTime<Utc>) -> Audit {
+        let mut audit = Audit::default();
+        let is_live = |worker: &Worker| worker.lease_until >= now;
+        let known: Vec<_> = self
+            .workers
+            .values()
+            .filter(|worker| is_live(worker))
+            .flat_map(|worker| worker.knows.clone())
+            .collect();
+        let live: Vec<_> =
+            self.workers.iter().filter(|(_, worker)| is_live(worker)).map(|(id, _)| *id).collect();
+        for instance in self.instances.values_mut() {
+            let sleeps_past = instance
+                .deadline
+                .is_some_and(|deadline| instance.due.is_some_and(|due| due > deadline + OVERSLEEPING));
+            if instance.owner.is_none() && instance.status != Status::Parked && sleeps_past {
+                instance.due = instance.deadline;
+                audit.oversleeping += 1;
+            }
+        }
+        for instance in self.instances.values_mut() {
+            let is_overdue = instance.due.is_some_and(|due| due < due_by - UNKNOWN_AFTER);
+            let is_left = instance.owner.is_some_and(|owner| !live.contains(&owner))
+                && instance.updated < due_by - UNKNOWN_AFTER;
+            if (is_overdue || is_left) && !known.contains(&instance.tag()) {
+                instance.status = Status::Parked;
+                instance.owner = None;
+                instance.due = None;
+                instance.updated = now;
+                instance.epoch = Epoch(instance.epoch.0 + 1);
+                instance.last_error =
+                    Some(format!("{UNKNOWN}{} of version {}", instance.kind, instance.version));
+                audit.unknown += 1;
+            }
+        }
+        for instance in self.instances.values() {
+            let is_overdue = instance.due.is_some_and(|due| due < due_by - OVERSLEEPING);
+            if is_overdue && !self.pauses.kinds.contains(&instance.kind) && known.contains(&instance.tag()) {
+                audit.overdue += 1;
+            }
+        }
+        audit
+    }
+
+    /// An orderly end: everything the worker owns is due at once for whoever comes.
+    pub(crate) fn resign(&mut self, worker: WorkerId, now: DateTime<Utc>) {
+        self.workers.remove(&worker);
+        for instance in self.instances.values_mut().filter(|instance| instance.owner == Some(worker)) {
+            instance.owner = None;
+            instance.due = Some(now);
+            instance.claims = 0;
+            instance.updated = now;
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The engine under a seeded scheduler and virtual time: whatever is lost, late, doubled or killed, the promises hold.
+//! One seed is one run: `HOLDFAST_SEED=n` repeats it, `HOLDFAST_SEEDS=n` runs more of them.
+#![expect(clippy::print_stderr, clippy::print_stdout, reason = "a failed run is of no use without its seed")]
+
+#[path = "simulation/day.rs"]
+mod day;
+#[path = "simulation/promises.rs"]
+mod promises;
+#[path = "simulation/shop.rs"]
+mod shop;
+
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use saga::testing::Weakened;
+
+/// Seeds of an ordinary run.
+const SEEDS: u64 = 200;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Runs seeds on all cores until one breaks a promise; gives what was met, and the first broken seed.
+fn sweep(
+    seeds: std::ops::Range<u64>,
+    weakened: Weakened,
+) -> (BTreeMap<&'static str, u64>, Option<(u64, day::Report)>) {
+    let next = AtomicU64::new(seeds.start);
+    let found: Mutex<(BTreeMap<&'static str, u64>, BTreeMap<u64, day::Report>)> = Mutex::default();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end || !found.lock().expect("no run panics").1.is_empty() {
+                        break;
+                    }
+                    let report = day::run(seed, weakened);
+                    let mut found = found.lock().expect("no run panics");
+                    for (what, times) in &report.met {
+                        *found.0.entry(what).or_default() += times;
+                    }
+                    if !report.broken.is_empty() {
+                        found.1.insert(seed, report);
+                    }
+                }
+            });
+        }
+    });
+    let (met, mut broken) = found.into_inner().expect("no run panics");
+    (met, broken.pop_first())
+}
+
+fn tell(seed: u64, report: &day::Report) {
+    for line in &report.told {
+        eprintln!("{line}");
+    }
+    eprintln!("HOLDFAST_SEED={seed}: {}", report.trace);
+    for what in &report.broken {
+        eprintln!("broken: {what}");
+    }
+}
+
+#[test]
+fn promises_hold_whatever_happens() {
+    if let Some(seed) = number("HOLDFAST_SEED") {
+        let report = day::run(seed, Weakened::default());
+        tell(seed, &report);
+        assert!(report.broken.is_empty(), "seed {seed}: {:?}", report.broken);
+        return;
+    }
+    let seeds = number("HOLDFAST_SEEDS").unwrap_or(SEEDS);
+    let (met, broken) = sweep(0..seeds, Weakened::default());
+    println!("simulation seeds={seeds} met={met:?}");
+    if let Some((seed, report)) = broken {
+        tell(seed, &report);
+        panic!("seed {seed} broke promises: {:?}", report.broken);
+    }
+}
+
+#[test]
+fn the_same_seed_is_the_same_run() {
+    for seed in 0..10 {
+        let (first, second) = (day::run(seed, Weakened::default()), day::run(seed, Weakened::default()));
+        if first.trace != second.trace {
+            let at = first.told.iter().zip(&second.told).find(|(one, other)| one != other);
+            panic!("seed {seed}: {} and {}, first at {at:?}", first.trace, second.trace);
+        }
+    }
+}
