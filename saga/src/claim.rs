@@ -23,7 +23,7 @@ const BATCH: usize = 256;
 /// One batch is claimed while the answer to another is on its way.
 const AT_ONCE: usize = 2;
 /// Most sagas that wait to be claimed; more are found again by the scan.
-pub(crate) const WANTED_MAX: usize = 65_536;
+const WANTED_MAX: usize = 65_536;
 
 /// Sagas to claim.
 pub(crate) struct Claims {

@@ -30,7 +30,7 @@ use crate::{
     dice::Dice,
     drive::{Drive, drive},
     id::SagaId,
-    journal::{Entry, Journal, JournalError, Pauses, Standing, Status, postgres::PgJournal},
+    journal::{Entry, Journal, JournalError, Pauses, Standing, postgres::PgJournal},
     signals::SignalReader,
     spawn::Tasks,
     tail::Tail,
@@ -266,13 +266,15 @@ impl Engine {
         let end = Instant::now() + within;
         let mut changes = self.subscribe(saga);
         loop {
-            let seen = *changes.borrow_and_update();
+            let told = *changes.borrow_and_update();
+            let held = self.held().get(&saga).cloned();
+            let seen = told.or_else(|| held.as_ref().and_then(|held| held.tail.standing()));
             if let Some(standing) = seen.filter(|standing| enough(standing)) {
                 return Ok(Some(standing));
             }
             // What this process drives tells at once; the row is read for what another one drives.
             let is_over = Instant::now() >= end;
-            if is_over || !self.holds(saga) {
+            if is_over || held.is_none() {
                 let standing = self.standing(saga).await?;
                 if is_over || standing.is_none_or(|standing| enough(&standing)) {
                     return Ok(standing);
@@ -356,10 +358,6 @@ impl Engine {
         self.shared.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn holds(&self, saga: SagaId) -> bool {
-        self.held().contains_key(&saga)
-    }
-
     /// Says that a task of this process drives the saga. `None`: one does already.
     pub(crate) fn hold(&self, held: &Arc<Held>) -> Option<HoldGuard> {
         let saga = held.tail.saga;
@@ -394,9 +392,7 @@ impl Engine {
     fn publish(&self, entry: &Entry) {
         let mut watchers = self.watchers();
         let Some(watcher) = watchers.get(&entry.saga) else { return };
-        let standing =
-            Standing { status: Status::of(&entry.state), at_rest: entry.releases(), seq: entry.end() };
-        if watcher.send(Some(standing)).is_err() {
+        if watcher.send(Some(entry.standing())).is_err() {
             watchers.remove(&entry.saga);
         }
     }

@@ -132,6 +132,11 @@ impl Entry {
         self.after.plus(self.events.len())
     }
 
+    /// Where the saga stands with it.
+    pub(crate) fn standing(&self) -> Standing {
+        Standing { status: Status::of(&self.state), at_rest: self.releases(), seq: self.end() }
+    }
+
     /// Whether the saga is given up with it, for a while or for good.
     pub(crate) fn releases(&self) -> bool {
         self.release.is_some() || Status::of(&self.state).is_final()

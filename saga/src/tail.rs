@@ -15,7 +15,7 @@ use crate::{
     definition::Definition,
     event::Event,
     id::{Epoch, SagaId, Seq},
-    journal::{Entry, Position, SignalId, Status},
+    journal::{Entry, Position, SignalId, Standing, Status},
     state::State,
 };
 
@@ -57,6 +57,8 @@ struct Inner {
     history: String,
     place: Place,
     refusals: u32,
+    /// What this process last brought to disk.
+    standing: Option<Standing>,
     cut: Option<Cut>,
 }
 
@@ -116,6 +118,7 @@ impl Tail {
                 history,
                 place: Place::Clean,
                 refusals: 0,
+                standing: None,
                 cut: None,
             }),
             settled: Notify::new(),
@@ -194,6 +197,11 @@ impl Tail {
         }
     }
 
+    /// What this process last brought to disk.
+    pub(crate) fn standing(&self) -> Option<Standing> {
+        self.inner().standing
+    }
+
     /// Why nothing more will be written of it.
     pub(crate) fn cut(&self) -> Option<Cut> {
         self.inner().cut
@@ -235,8 +243,9 @@ impl Tail {
     }
 
     /// A flushed entry is on disk.
-    pub(crate) fn written(&self) -> Ask {
+    pub(crate) fn written(&self, standing: Standing) -> Ask {
         let mut inner = self.inner();
+        inner.standing = Some(standing);
         inner.refusals = 0;
         let ask = inner.land();
         drop(inner);

@@ -1,12 +1,15 @@
 //! The loops of a worker: its heartbeat, the scan for what is due, abandoned or signalled, the ear for hints, and the
 //! slow second look at everything that waits. None of them runs a saga.
 
+use futures::{
+    FutureExt as _,
+    future::{BoxFuture, Fuse, FusedFuture as _},
+};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::{
-    claim::WANTED_MAX,
     engine::{Engine, Stopped},
-    journal::{JournalError, Look},
+    journal::{JournalError, Look, Sighting},
     timer::{NEAR_MAX, Timer},
 };
 
@@ -41,54 +44,60 @@ pub(crate) async fn heartbeat(engine: &Engine) {
     }
 }
 
-/// Looks for work, until the engine stops.
+/// Looks for work, until the engine stops. What is due fires also while the journal is being read.
 pub(crate) async fn scan(engine: &Engine) {
     let shared = &engine.shared;
     let mut ticks = tokio::time::interval(shared.config.scan_every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut timer = Timer::default();
+    let mut looking: Fuse<BoxFuture<'_, Vec<Sighting>>> = Fuse::terminated();
     let mut round = 0_u32;
     loop {
         tokio::select! {
             biased;
             () = shared.stop.cancelled() => return,
             due = timer.fired() => shared.claims.want(due),
-            _ = ticks.tick() => {
-                look(engine, &mut timer, round.is_multiple_of(ADOPT_EVERY)).await;
+            sightings = &mut looking => sort_out(engine, &mut timer, sightings),
+            _ = ticks.tick(), if looking.is_terminated() => {
+                let is_full = timer.len() > NEAR_MAX / 2;
+                looking = look(engine, is_full, round.is_multiple_of(ADOPT_EVERY)).boxed().fuse();
                 round = round.wrapping_add(1);
             }
         }
     }
 }
 
-async fn look(engine: &Engine, timer: &mut Timer, adopt: bool) {
+async fn look(engine: &Engine, is_full: bool, adopt: bool) -> Vec<Sighting> {
     let shared = &engine.shared;
     // While time is in doubt, or more is due than can be driven, nothing more is loaded.
-    let is_full = timer.len() > NEAR_MAX / 2 || shared.claims.waiting() > NEAR_MAX / 2;
+    let is_full = is_full || shared.claims.waiting() > NEAR_MAX / 2;
     let due = shared.clock.jump().is_none() && !is_full;
     let look = Look {
         due_before: due.then(|| shared.clock.now() + shared.config.near_window),
         adopt_except: adopt.then(|| engine.held().keys().copied().collect()),
         limit: i64::try_from(NEAR_MAX).expect("a small number"),
     };
-    let sightings = match shared.journal.scan(&look, &shared.claims.claimable(engine)).await {
+    match shared.journal.scan(&look, &shared.claims.claimable(engine)).await {
         Ok(sightings) => sightings,
         Err(error) => {
             tracing::warn!(%error, "the journal could not be scanned");
-            return;
+            Vec::new()
         }
-    };
+    }
+}
+
+/// What is due goes to the claims, what is due soon to the timer.
+fn sort_out(engine: &Engine, timer: &mut Timer, sightings: Vec<Sighting>) {
     let mut now = Vec::new();
     for sighting in sightings {
-        let wait = sighting.due.map(|due| shared.clock.until(due)).unwrap_or_default();
+        let wait = sighting.due.map(|due| engine.shared.clock.until(due)).unwrap_or_default();
         if wait.is_zero() {
             now.push(sighting.saga);
         } else {
             timer.set(sighting.saga, wait);
         }
     }
-    now.truncate(WANTED_MAX);
-    shared.claims.want(now);
+    engine.shared.claims.want(now);
 }
 
 /// Hears which sagas other workers sent signals to, until the engine stops.

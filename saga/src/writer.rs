@@ -121,8 +121,10 @@ impl Writer {
     }
 
     fn land(&self, tail: &Arc<Tail>, entry: &Entry, tell: &impl Fn(&Entry)) {
+        // First here, then to those who wait: whoever begins to wait in between looks here.
+        let ask = tail.written(entry.standing());
         tell(entry);
-        self.serve(tail, tail.written());
+        self.serve(tail, ask);
     }
 
     /// What was not answered, or found its row elsewhere, is read again.

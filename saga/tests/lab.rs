@@ -12,7 +12,7 @@ use std::{
 use futures::FutureExt as _;
 use saga::{
     Builder, Context, Definition, Engine, EngineConfig, Outcome, Priority, Retry, SagaId, SideRows, Standing,
-    Start, Status, Step, Undo,
+    Start, StartError, Status, Step, Undo,
 };
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
@@ -55,6 +55,8 @@ pub(crate) struct World {
     /// Every call, in order: "do reserve 1", "undo reserve".
     pub(crate) calls: Mutex<Vec<String>>,
     scripts: Mutex<HashMap<&'static str, VecDeque<Outcome<i32>>>>,
+    /// These answer nothing.
+    pub(crate) down: Mutex<Vec<&'static str>>,
     /// An undo of these fails always.
     pub(crate) stuck: Mutex<Vec<&'static str>>,
     /// A step of this name waits for a permit.
@@ -80,6 +82,9 @@ impl World {
 
     async fn run(&self, step: &'static str, round: u32) -> Outcome<i32> {
         self.calls.lock().unwrap().push(format!("do {step} {round}"));
+        if self.down.lock().unwrap().contains(&step) {
+            return Outcome::Retry { reason: "it is down".into() };
+        }
         let gate = self.gates.lock().unwrap().get(step).cloned();
         if let Some(gate) = gate {
             gate.acquire().await.unwrap().forget();
@@ -135,6 +140,20 @@ pub(crate) fn shop(world: &Arc<World>) -> Definition {
     steps(world).build()
 }
 
+/// The same with another patience.
+pub(crate) fn shop_with_retry(world: &Arc<World>, retry: Retry) -> Definition {
+    Definition::new::<String>("shop", 1)
+        .step(Reserve(Arc::clone(world)))
+        .retry(retry, QUICK)
+        .step(Pay(Arc::clone(world)))
+        .retry(retry, QUICK)
+        .pivot(Sell(Arc::clone(world)))
+        .retry(retry, QUICK)
+        .step(Tell(Arc::clone(world)))
+        .retry(retry, QUICK)
+        .build()
+}
+
 /// The same with side rows.
 pub(crate) fn shop_with(world: &Arc<World>, side_rows: impl SideRows) -> Definition {
     steps(world).side_rows(side_rows).build()
@@ -177,19 +196,29 @@ impl Drop for Worker {
 impl Lab {
     /// Starts a worker of this name with leases of 400 ms.
     pub(crate) async fn worker(&self, name: &str, definition: Definition) -> Worker {
+        self.worker_with(name, definition, |config| config).await
+    }
+
+    /// The same with other settings.
+    pub(crate) async fn worker_with(
+        &self,
+        name: &str,
+        definition: Definition,
+        change: impl FnOnce(EngineConfig) -> EngineConfig,
+    ) -> Worker {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let (url, name) = (self.url.clone(), name.to_owned());
+        let config = change(EngineConfig {
+            lease: Duration::from_millis(400),
+            heartbeat: Duration::from_millis(100),
+            scan_every: Duration::from_millis(50),
+            near_window: Duration::from_millis(200),
+            hold_max: Duration::from_millis(300),
+            ..EngineConfig::named(name)
+        });
+        let url = self.url.clone();
         let started = runtime.spawn(async move {
             let pool = PgPoolOptions::new().max_connections(4).connect(&url).await.unwrap();
-            let config = EngineConfig {
-                lease: Duration::from_millis(400),
-                heartbeat: Duration::from_millis(100),
-                scan_every: Duration::from_millis(50),
-                near_window: Duration::from_millis(200),
-                hold_max: Duration::from_millis(300),
-                ..EngineConfig::named(name)
-            };
             (Engine::open(pool.clone(), config, [definition]).await.unwrap(), pool)
         });
         let (engine, pool) = started.await.unwrap();
@@ -222,6 +251,21 @@ impl Lab {
             .await
             .unwrap();
         saga
+    }
+
+    /// Starts a shop saga with the writer's flush.
+    pub(crate) async fn begin(&self, worker: &Worker, saga: SagaId) -> Result<(), StartError> {
+        let start = Start {
+            saga,
+            input: "basket".to_owned(),
+            patience: None,
+            attributes: BTreeMap::new(),
+            traceparent: None,
+            priority: Priority::Ordinary,
+        };
+        let engine = worker.engine.clone();
+        let begun = async move { engine.start("shop", &start).await };
+        worker.runtime.as_ref().unwrap().spawn(begun).await.unwrap()
     }
 
     pub(crate) async fn signal(
