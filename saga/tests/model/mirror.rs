@@ -2,7 +2,10 @@
 //! `decide` says the same next step, and its `record` makes the same of every answer. Without this the model might
 //! prove something about another engine.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use chrono::{DateTime, Utc};
 use saga::{
@@ -28,9 +31,11 @@ pub(crate) fn walk(finish: bool, pivot_failures: usize) -> usize {
     let mut begin = Log::default();
     begin.push(Event::Started);
     let mut open = vec![begin];
-    let mut seen = 0;
+    let mut seen = BTreeSet::new();
     while let Some(log) = open.pop() {
-        seen += 1;
+        if !seen.insert(log) {
+            continue;
+        }
         let standing = Standing::of(log).expect("the walk writes only what may follow");
         let state = State::replay(&events(log)).expect("the engine accepts what the model writes");
         assert_eq!(
@@ -76,7 +81,7 @@ pub(crate) fn walk(finish: bool, pivot_failures: usize) -> usize {
             }
         }
     }
-    seen
+    seen.len()
 }
 
 fn shape(finish: bool) -> Shape {
