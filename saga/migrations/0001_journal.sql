@@ -26,18 +26,25 @@ CREATE TABLE saga.pauses (
     PRIMARY KEY (scope, name)
 );
 
--- Who paused and resumed what, for ever.
-CREATE TABLE saga.pause_log (
+-- Who ordered what, for ever. What became of an order to one saga is in that saga's journal.
+CREATE TABLE saga.operator_log (
+    -- In the order of their commits among those of scope CLOCK: a worker compares them.
     id          bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     -- The caller's id of the request: asked again, it is one line.
     request_id  text NOT NULL UNIQUE,
-    verb        text NOT NULL CHECK (verb IN ('PAUSE', 'RESUME')),
-    scope       text NOT NULL,
+    verb        text NOT NULL,
+    scope       text NOT NULL CHECK (scope IN ('SAGA', 'KIND', 'PARTICIPANT', 'CLOCK')),
+    -- The saga's id, the kind or the participant; empty for the clock.
     name        text NOT NULL,
     actor       text NOT NULL,
     reason      text NOT NULL,
+    -- The whole verb as JSON: a request of the same id with another one is refused.
+    detail      text NOT NULL,
     at          timestamptz NOT NULL DEFAULT clock_timestamp()
 );
+
+-- Every heartbeat reads the newest of these.
+CREATE INDEX operator_log_clock ON saga.operator_log (id) WHERE scope = 'CLOCK';
 
 CREATE TABLE saga.instances (
     id           uuid PRIMARY KEY,
@@ -102,7 +109,7 @@ CREATE TABLE saga.signals (
     name       text NOT NULL,
     payload    jsonb NOT NULL,
     sent_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
-    -- The event that took it in; NULL while it waits for the owner.
+    -- The event that took it in; NULL while it waits for the owner, 0 when its saga could not be continued to hear it.
     taken_seq  bigint,
     UNIQUE (saga_id, dedup_key)
 );
@@ -134,11 +141,11 @@ CREATE TABLE saga.finished_rest PARTITION OF saga.finished DEFAULT;
 
 -- Every saga, living or not.
 CREATE VIEW saga.sagas AS
-SELECT id, kind, version, status, seq, epoch, owner, due_at, deadline_at, last_error, attributes, created_at,
+SELECT id, kind, version, status, seq, epoch, owner, due_at, deadline_at, claims, last_error, attributes, created_at,
        updated_at, NULL::timestamptz AS finished_at
 FROM saga.instances
 UNION ALL
-SELECT id, kind, version, status, seq, epoch, NULL, NULL, NULL, last_error, attributes, created_at,
+SELECT id, kind, version, status, seq, epoch, NULL, NULL, NULL, 0, last_error, attributes, created_at,
        finished_at, finished_at
 FROM saga.finished;
 

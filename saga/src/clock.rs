@@ -19,8 +19,16 @@ pub(crate) struct Clock {
 struct Reading {
     database: DateTime<Utc>,
     local: Instant,
-    /// How far the database's clock is from where it should be, while that is more than drift.
-    jump: Option<TimeDelta>,
+    doubt: Option<Doubt>,
+}
+
+/// The database's clock is further from where it should be than drift can explain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Doubt {
+    /// By how much, when last heard.
+    pub(crate) jump: TimeDelta,
+    /// Since when, by this process's idea of the time.
+    pub(crate) since: DateTime<Utc>,
 }
 
 /// Clocks that are kept in step differ by less between two heartbeats, late answers included.
@@ -29,7 +37,7 @@ pub(crate) const DRIFT_MAX: TimeDelta = TimeDelta::seconds(1);
 impl Clock {
     /// A clock set to `database_now`, which was read now.
     pub(crate) fn set_to(database_now: DateTime<Utc>) -> Self {
-        Self { reading: Mutex::new(Reading { database: database_now, local: Instant::now(), jump: None }) }
+        Self { reading: Mutex::new(Reading { database: database_now, local: Instant::now(), doubt: None }) }
     }
 
     /// Takes in the database's time, which it told at some moment since `asked`. Gives the jump, if that is no drift.
@@ -44,24 +52,30 @@ impl Clock {
             (database_now - latest).max(TimeDelta::zero())
         };
         if off.abs() > DRIFT_MAX {
-            reading.jump = Some(off);
+            let since = reading.doubt.map_or(latest, |doubt| doubt.since);
+            reading.doubt = Some(Doubt { jump: off, since });
         } else {
-            *reading = Reading { database: database_now.max(reading.database), local: now, jump: None };
+            *reading = Reading { database: database_now.max(reading.database), local: now, doubt: None };
         }
-        reading.jump
+        reading.doubt.map(|doubt| doubt.jump)
     }
 
     /// Takes the database's time for right after a jump.
     pub(crate) fn accept(&self) {
         let mut reading = self.reading();
-        if let Some(jump) = reading.jump.take() {
-            reading.database += jump;
+        if let Some(doubt) = reading.doubt.take() {
+            reading.database += doubt.jump;
         }
     }
 
     /// How far the database's clock jumped, while that is not accepted.
     pub(crate) fn jump(&self) -> Option<TimeDelta> {
-        self.reading().jump
+        self.doubt().map(|doubt| doubt.jump)
+    }
+
+    /// Whether the database's clock is in doubt.
+    pub(crate) fn doubt(&self) -> Option<Doubt> {
+        self.reading().doubt
     }
 
     /// The database's time.

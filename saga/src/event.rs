@@ -113,6 +113,8 @@ pub enum Event {
     },
     /// An operator's verb: what it did, or why it was refused. Either way it stays on record.
     Operated {
+        /// The id of the order, which whoever asked gave it.
+        request_id: String,
         /// What was asked for.
         verb: Verb,
         /// By whom.

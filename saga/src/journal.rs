@@ -213,7 +213,12 @@ pub(crate) struct OpenSignal {
 pub(crate) struct Beat {
     pub(crate) now: DateTime<Utc>,
     pub(crate) pauses: Pauses,
+    pub(crate) clock_order: ClockOrder,
 }
+
+/// The newest of the operators' orders to take the database's clock for right; zero when there is none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct ClockOrder(pub(crate) i64);
 
 /// What operators stopped for a while, beside single sagas.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -306,7 +311,8 @@ pub(crate) trait Journal: Send + Sync + 'static {
         sagas: &'a [SagaId],
     ) -> BoxFuture<'a, Result<BTreeMap<SagaId, Vec<OpenSignal>>, JournalError>>;
 
-    /// Parks a saga that cannot be written, by its row alone.
+    /// Parks a saga that cannot be read or written, by its row alone. Operators' orders that wait for it are closed
+    /// unheard: each would only wake it again.
     fn quarantine<'a>(
         &'a self,
         saga: SagaId,

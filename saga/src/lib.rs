@@ -32,6 +32,7 @@ mod event;
 mod id;
 mod journal;
 pub mod operate;
+pub mod operations;
 mod retry;
 mod side_rows;
 mod signals;
@@ -57,6 +58,7 @@ pub use self::{
     event::{Cause, Event, Progress, Verb},
     id::{Epoch, SagaId, Seq},
     journal::{JournalError, Standing, Status, postgres::migrate},
+    operations::Operations,
     retry::Retry,
     side_rows::{Beginning, Change, SideRows},
     state::State,

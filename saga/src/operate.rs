@@ -24,6 +24,8 @@ pub use self::{
 /// The name of the durable signal that carries an [`Order`].
 pub const SIGNAL: &str = "operator";
 
+/// Characters of a request id, at most.
+pub const REQUEST_ID_CHARS_MAX: usize = 128;
 /// Characters of an actor's name, at most.
 pub const ACTOR_CHARS_MAX: usize = 200;
 /// Characters of a reason, at most.
@@ -31,10 +33,52 @@ pub const REASON_CHARS_MAX: usize = 2_000;
 /// Bytes of an order as JSON, at most: it stands in the journal for ever.
 pub const ORDER_BYTES_MAX: usize = 64 * 1_024;
 
+/// Who asks for something, why, and under which id what became of it is found again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    pub(crate) request_id: String,
+    pub(crate) actor: String,
+    pub(crate) reason: String,
+}
+
+impl Asked {
+    /// `request_id` is whoever asks's own; who asks and why is not optional.
+    pub fn new(
+        request_id: impl Into<String>,
+        actor: impl Into<String>,
+        reason: impl Into<String>,
+    ) -> Result<Self, OrderError> {
+        let asked = Self { request_id: request_id.into(), actor: actor.into(), reason: reason.into() };
+        if asked.request_id.is_empty() {
+            return Err(OrderError::RequestIdMissing);
+        }
+        if asked.request_id.chars().count() > REQUEST_ID_CHARS_MAX {
+            return Err(OrderError::RequestIdTooLong);
+        }
+        if asked.actor.trim().is_empty() {
+            return Err(OrderError::ActorMissing);
+        }
+        if asked.actor.chars().count() > ACTOR_CHARS_MAX {
+            return Err(OrderError::ActorTooLong);
+        }
+        if asked.reason.trim().is_empty() {
+            return Err(OrderError::ReasonMissing);
+        }
+        if asked.reason.chars().count() > REASON_CHARS_MAX {
+            return Err(OrderError::ReasonTooLong);
+        }
+        if [&asked.request_id, &asked.actor, &asked.reason].into_iter().any(|text| text.contains('\0')) {
+            return Err(OrderError::HasNul);
+        }
+        Ok(asked)
+    }
+}
+
 /// What an operator asks of one saga: the payload of a [`SIGNAL`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Unchecked")]
 pub struct Order {
+    pub(crate) request_id: String,
     pub(crate) verb: Verb,
     pub(crate) actor: String,
     pub(crate) reason: String,
@@ -43,6 +87,7 @@ pub struct Order {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Unchecked {
+    request_id: String,
     verb: Verb,
     actor: String,
     reason: String,
@@ -51,6 +96,12 @@ struct Unchecked {
 /// An order nobody can be asked about later, or that the journal cannot hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
+    /// No request id.
+    #[error("the request id is missing")]
+    RequestIdMissing,
+    /// Too long a request id.
+    #[error("the request id has more than {REQUEST_ID_CHARS_MAX} characters")]
+    RequestIdTooLong,
     /// No actor.
     #[error("the actor is missing")]
     ActorMissing,
@@ -72,21 +123,10 @@ pub enum OrderError {
 }
 
 impl Order {
-    /// An order. Who gives it and why is not optional.
-    pub fn new(verb: Verb, actor: impl Into<String>, reason: impl Into<String>) -> Result<Self, OrderError> {
-        let order = Self { verb, actor: actor.into(), reason: reason.into() };
-        if order.actor.trim().is_empty() {
-            return Err(OrderError::ActorMissing);
-        }
-        if order.actor.chars().count() > ACTOR_CHARS_MAX {
-            return Err(OrderError::ActorTooLong);
-        }
-        if order.reason.trim().is_empty() {
-            return Err(OrderError::ReasonMissing);
-        }
-        if order.reason.chars().count() > REASON_CHARS_MAX {
-            return Err(OrderError::ReasonTooLong);
-        }
+    /// The order to do this.
+    pub fn new(asked: Asked, verb: Verb) -> Result<Self, OrderError> {
+        let Asked { request_id, actor, reason } = asked;
+        let order = Self { request_id, verb, actor, reason };
         let json = serde_json::to_value(&order).expect("an order is strings and JSON, which JSON holds");
         if has_nul(&json) {
             return Err(OrderError::HasNul);
@@ -98,11 +138,24 @@ impl Order {
     }
 }
 
+impl Order {
+    /// The engine's own word to a saga that was parked because no worker knew its version.
+    pub(crate) fn known_again() -> Self {
+        Self {
+            // No caller of SagaService can give such an id.
+            request_id: "engine/known_again".into(),
+            verb: Verb::Retry,
+            actor: "engine".into(),
+            reason: "a worker that knows this version started".into(),
+        }
+    }
+}
+
 impl TryFrom<Unchecked> for Order {
     type Error = OrderError;
 
-    fn try_from(Unchecked { verb, actor, reason }: Unchecked) -> Result<Self, OrderError> {
-        Self::new(verb, actor, reason)
+    fn try_from(Unchecked { request_id, verb, actor, reason }: Unchecked) -> Result<Self, OrderError> {
+        Self::new(Asked::new(request_id, actor, reason)?, verb)
     }
 }
 
@@ -120,16 +173,17 @@ fn has_nul(value: &Value) -> bool {
 /// the saga has not ended.
 pub fn operated(state: &State, shape: &Shape, payload: &Value, at: DateTime<Utc>) -> Event {
     match Order::deserialize(payload) {
-        Ok(Order { mut verb, actor, reason }) => {
+        Ok(Order { request_id, mut verb, actor, reason }) => {
             if let Verb::ResolveStep { step, passes_pivot, .. } = &mut verb {
                 *passes_pivot = would_pass_pivot(state, shape, step);
             }
             let refused = judge(state, shape, &verb).err();
-            Event::Operated { verb, actor, reason, at, refused }
+            Event::Operated { request_id, verb, actor, reason, at, refused }
         }
         Err(error) => {
             let text = |field: &str| payload[field].as_str().unwrap_or("unknown").to_owned();
             Event::Operated {
+                request_id: text("request_id"),
                 actor: text("actor"),
                 reason: text("reason"),
                 verb: Verb::Unknown { order: payload.clone() },

@@ -21,6 +21,7 @@ pub(crate) async fn heartbeat(engine: &Engine) {
     let shared = &engine.shared;
     let mut ticks = tokio::time::interval(shared.config.heartbeat);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut clock_order = None;
     loop {
         tokio::select! {
             biased;
@@ -30,11 +31,22 @@ pub(crate) async fn heartbeat(engine: &Engine) {
         let asked = Instant::now();
         match shared.journal.heartbeat(shared.config.lease).await {
             Ok(beat) => {
+                let known = clock_order.replace(beat.clock_order);
+                let is_ordered = known.is_some_and(|known| known < beat.clock_order);
                 if let Some(jump) = shared.clock.heard(beat.now, asked) {
-                    tracing::error!(
-                        jump_ms = jump.num_milliseconds(),
-                        "the database's clock jumped: nothing that is due is released until the time is accepted"
-                    );
+                    let jump_ms = jump.num_milliseconds();
+                    if is_ordered {
+                        shared.clock.accept();
+                        tracing::warn!(
+                            jump_ms,
+                            "the database's time is taken for right: an operator said so"
+                        );
+                    } else {
+                        tracing::error!(
+                            jump_ms,
+                            "the database's clock jumped: nothing that is due is released until the time is accepted"
+                        );
+                    }
                 }
                 *engine.pauses() = beat.pauses;
             }

@@ -50,7 +50,14 @@ fn turned() -> Event {
 }
 
 fn operated(verb: Verb) -> Event {
-    Event::Operated { verb, actor: "ann".into(), reason: "why".into(), at: at(1), refused: None }
+    Event::Operated {
+        request_id: "r".into(),
+        verb,
+        actor: "ann".into(),
+        reason: "why".into(),
+        at: at(1),
+        refused: None,
+    }
 }
 
 fn begun() -> Event {
@@ -277,6 +284,7 @@ fn transition_matrix() {
         Event::DeadlineMoved { to: None },
         Event::Parked { reason: "?".into() },
         Event::Operated {
+            request_id: "r".into(),
             verb: Verb::Compensate,
             actor: "ann".into(),
             reason: "why".into(),

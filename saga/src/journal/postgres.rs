@@ -7,12 +7,12 @@ use std::{
 };
 
 use super::{
-    Audit, Beat, Claimable, Claimed, Entry, Fate, Journal, JournalError, Look, OpenSignal, Pauses, Position,
-    Read, Sent, Sighting, SignalId, Status,
+    Audit, Beat, Claimable, Claimed, ClockOrder, Entry, Fate, Journal, JournalError, Look, OpenSignal,
+    Pauses, Position, Read, Sent, Sighting, SignalId, Status,
 };
 use crate::{
     definition::Definition,
-    event::{Event, Verb},
+    event::Event,
     id::{Epoch, SagaId, Seq, WorkerId},
     operate,
     state::State,
@@ -26,6 +26,7 @@ use sqlx::{
 };
 
 mod flush;
+pub(crate) mod operations;
 mod sql;
 
 /// Most signals one saga may hold in its life: more is a sender gone wild.
@@ -224,15 +225,12 @@ impl Journal for PgJournal {
             // Before anything can end, and before the clock is read: making them takes a moment.
             let today = sqlx::query_scalar(sql::TODAY).fetch_one(&self.heart).await?;
             self.make_partitions(today).await?;
-            let known_again =
-                operate::Order::new(Verb::Retry, "engine", "a worker that knows this version started")
-                    .expect("it has an actor and a reason");
             let row = sqlx::query(sql::REGISTER)
                 .bind(&self.name)
                 .bind(interval(lease))
                 .bind(knows)
                 .bind(operate::SIGNAL)
-                .bind(serde_json::to_value(known_again)?)
+                .bind(serde_json::to_value(operate::Order::known_again())?)
                 .fetch_one(&self.heart)
                 .await?;
             let _ = self.owner.set(WorkerId(row.try_get("id")?));
@@ -339,7 +337,7 @@ impl Journal for PgJournal {
         Box::pin(async move {
             let statement =
                 sqlx::query(sql::QUARANTINE).bind(saga.0).bind(self.owner().0).bind(epoch.0).bind(reason);
-            statement.execute(&self.pool).await?;
+            statement.bind(operate::SIGNAL).execute(&self.pool).await?;
             Ok(())
         })
     }
@@ -408,7 +406,7 @@ fn beat(row: &PgRow) -> Result<Beat, sqlx::Error> {
     for (scope, name) in scopes.into_iter().zip(names) {
         if scope == "KIND" { pauses.kinds.push(name) } else { pauses.participants.push(name) }
     }
-    Ok(Beat { now: row.try_get("now")?, pauses })
+    Ok(Beat { now: row.try_get("now")?, pauses, clock_order: ClockOrder(row.try_get("clock_order")?) })
 }
 
 fn ids(sagas: &[SagaId]) -> Vec<uuid::Uuid> {

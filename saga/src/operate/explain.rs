@@ -226,7 +226,14 @@ fn candidates(state: &State, shape: &Shape) -> Vec<(Verb, String)> {
 /// What happens next after a verb that is allowed: it is tried on a copy.
 fn outcome(verb: Verb, at: DateTime<Utc>, state: &State, shape: &Shape) -> String {
     let mut after = state.clone();
-    let event = Event::Operated { verb, actor: String::new(), reason: String::new(), at, refused: None };
+    let event = Event::Operated {
+        request_id: String::new(),
+        verb,
+        actor: String::new(),
+        reason: String::new(),
+        at,
+        refused: None,
+    };
     after.apply(&event).expect("what the judge allows can follow");
     match describe(&decide(&after, shape, at), &after, shape) {
         (what, None) => what,

@@ -56,8 +56,19 @@ fn parked() -> Event {
     Event::Parked { reason: "it broke".into() }
 }
 
+fn asked() -> Asked {
+    Asked::new("r", "ann", "why").unwrap()
+}
+
 fn carried_out(verb: Verb) -> Event {
-    Event::Operated { verb, actor: "ann".into(), reason: "why".into(), at: at(5), refused: None }
+    Event::Operated {
+        request_id: "r".into(),
+        verb,
+        actor: "ann".into(),
+        reason: "why".into(),
+        at: at(5),
+        refused: None,
+    }
 }
 
 fn state(events: &[Event]) -> State {
@@ -139,7 +150,7 @@ fn every_verb_wherever_a_saga_can_stand() {
                 }
                 _ => verb.name().to_owned(),
             };
-            let order = serde_json::to_value(Order::new(verb, "ann", "why").unwrap()).unwrap();
+            let order = serde_json::to_value(Order::new(asked(), verb).unwrap()).unwrap();
             let event = operated(&before, &shape, &order, at(5));
             let mut after = before.clone();
             let applied = after.apply(&event);
@@ -184,7 +195,7 @@ fn a_pivot_that_was_resolved_by_hand_cannot_be_cancelled() {
     let before = state(&[done("reserve"), done("pay"), carried_out(Verb::Pause)]);
     let verb = Verb::ResolveStep { step: "sell".into(), output: json!({}), passes_pivot: false };
     assert!(judge(&before, &shape(), &verb).is_err(), "it must say that it passes the pivot");
-    let order = serde_json::to_value(Order::new(verb, "ann", "sold by hand").unwrap()).unwrap();
+    let order = serde_json::to_value(Order::new(asked(), verb).unwrap()).unwrap();
     let mut after = before;
     after.apply(&operated(&after, &shape(), &order, at(5))).unwrap();
     assert!(after.is_paused(), "a pause ends when it is resumed");
@@ -207,8 +218,12 @@ fn the_deadline_goes_on_during_a_pause() {
 
 #[test]
 fn an_order_names_who_and_why() {
-    let order = |actor: &str, reason: &str| Order::new(Verb::Retry, actor, reason).map(|_| ());
+    let order = |actor: &str, reason: &str| Asked::new("r", actor, reason).map(|_| ());
     assert_eq!(order("ann", "why"), Ok(()));
+    let named = |id: &str| Asked::new(id, "ann", "why").map(|_| ());
+    assert_eq!(named(""), Err(OrderError::RequestIdMissing));
+    assert_eq!(named(&"r".repeat(REQUEST_ID_CHARS_MAX)), Ok(()));
+    assert_eq!(named(&"r".repeat(REQUEST_ID_CHARS_MAX + 1)), Err(OrderError::RequestIdTooLong));
     assert_eq!(order(" \t", "why"), Err(OrderError::ActorMissing));
     assert_eq!(order("ann", "\n"), Err(OrderError::ReasonMissing));
     assert_eq!(order(&"ä".repeat(ACTOR_CHARS_MAX), &"ä".repeat(REASON_CHARS_MAX)), Ok(()));
@@ -217,20 +232,20 @@ fn an_order_names_who_and_why() {
     assert_eq!(order("ann", "wh\0y"), Err(OrderError::HasNul));
     let output = json!({ "deep": ["a\0b"] });
     let verb = Verb::ResolveStep { step: "pay".into(), output, passes_pivot: false };
-    assert_eq!(Order::new(verb, "ann", "why"), Err(OrderError::HasNul));
+    assert_eq!(Order::new(asked(), verb), Err(OrderError::HasNul));
     let output = json!("x".repeat(ORDER_BYTES_MAX));
     let verb = Verb::ResolveStep { step: "pay".into(), output, passes_pivot: false };
-    assert_eq!(Order::new(verb, "ann", "why"), Err(OrderError::TooLarge));
+    assert_eq!(Order::new(asked(), verb), Err(OrderError::TooLarge));
 }
 
 #[test]
 fn what_cannot_be_read_is_refused_and_kept() {
     for payload in [
         json!(null),
-        json!({ "verb": { "verb": "explode" }, "actor": "ann", "reason": "why" }),
-        json!({ "verb": { "verb": "retry" }, "actor": "", "reason": "why" }),
-        json!({ "verb": { "verb": "retry" }, "actor": "ann", "reason": "why", "unless": "it rains" }),
-        json!({ "verb": { "verb": "unknown", "order": 1 }, "actor": "ann", "reason": "why" }),
+        json!({ "verb": { "verb": "explode" }, "request_id": "r", "actor": "ann", "reason": "why" }),
+        json!({ "verb": { "verb": "retry" }, "request_id": "r", "actor": "", "reason": "why" }),
+        json!({ "verb": { "verb": "retry" }, "request_id": "r", "actor": "ann", "reason": "why", "unless": "it rains" }),
+        json!({ "verb": { "verb": "unknown", "order": 1 }, "request_id": "r", "actor": "ann", "reason": "why" }),
     ] {
         let mut state = state(&[]);
         let event = operated(&state, &shape(), &payload, at(5));
@@ -246,8 +261,18 @@ fn what_cannot_be_read_is_refused_and_kept() {
 fn what_operators_read() {
     let shape = shape();
     let pauses = [
-        Pause { scope: Scope::Participant("payment".into()), actor: "bob".into(), reason: "they ask".into() },
-        Pause { scope: Scope::Kind("refund".into()), actor: "bob".into(), reason: "wait".into() },
+        Pause {
+            scope: Scope::Participant("payment".into()),
+            actor: "bob".into(),
+            reason: "they ask".into(),
+            since: at(1),
+        },
+        Pause {
+            scope: Scope::Kind("refund".into()),
+            actor: "bob".into(),
+            reason: "wait".into(),
+            since: at(1),
+        },
     ];
     let mut text = String::new();
     let mut tell = |title: &str, view: &View<'_>| {
@@ -297,7 +322,12 @@ fn what_operators_read() {
     let gone = Owner { name: "orders@1", lease_until: at(1) };
     let cancel = ["cancel".to_owned(), "paid".to_owned()];
     let order = [SIGNAL.to_owned()];
-    let clock = [Pause { scope: Scope::Clock, actor: "engine".into(), reason: "it jumped by 1 h".into() }];
+    let clock = [Pause {
+        scope: Scope::Clock,
+        actor: "engine".into(),
+        reason: "it jumped by 1 h".into(),
+        since: at(1),
+    }];
     let (due_at, last_error) = (Some(at(9)), Some("no such column"));
     tell("at work", &view);
     tell("its worker is gone", &View { owner: Some(gone), claims: 3, ..view });

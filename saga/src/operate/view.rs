@@ -56,6 +56,8 @@ pub struct Pause {
     pub actor: String,
     /// Why.
     pub reason: String,
+    /// Since when.
+    pub since: DateTime<Utc>,
 }
 
 /// What a pause beyond one saga covers.

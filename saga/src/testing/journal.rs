@@ -18,7 +18,6 @@ use super::{
     world::World,
 };
 use crate::{
-    event::Verb,
     id::{Epoch, SagaId, WorkerId},
     journal::{
         Audit, Beat, Claimable, Claimed, Entry, Fate, Journal, JournalError, Look, OpenSignal, Position,
@@ -157,10 +156,7 @@ impl Journal for MemoryJournal {
         knows: &'a [String],
     ) -> BoxFuture<'a, Result<Beat, JournalError>> {
         Box::pin(async move {
-            let known_again =
-                operate::Order::new(Verb::Retry, "engine", "a worker that knows this version started")
-                    .expect("it has an actor and a reason");
-            let known_again = serde_json::to_value(known_again)?;
+            let known_again = serde_json::to_value(operate::Order::known_again())?;
             let (name, knows) = (self.name.clone(), knows.to_vec());
             let register = move |world: &World, store: &mut Store, now| {
                 let (id, beat) = store.register(&name, lease, &knows, &known_again, now);

@@ -9,7 +9,7 @@ use futures::{
 };
 use saga::{
     CANCEL, SagaId, Status, Verb,
-    operate::{self, Order},
+    operate::{self, Asked, Order},
     testing::{Crashed, Faults, Manners, Sim, Simulation, TraceHash, Weakened},
 };
 use serde_json::json;
@@ -169,9 +169,10 @@ async fn heal(sim: &Sim) {
             .collect();
         for saga in parked {
             sim.note(&format!("{saga} is parked: {:?}", sim.last_error(saga)));
-            let order = Order::new(Verb::Retry, "ops", "the faults are gone").expect("it is complete");
-            let order = serde_json::to_value(order).expect("it is plain data");
             let key = format!("retry.{round}");
+            let asked = Asked::new(&key, "ops", "the faults are gone").expect("it is complete");
+            let order = Order::new(asked, Verb::Retry).expect("it is complete");
+            let order = serde_json::to_value(order).expect("it is plain data");
             let sent = sim.signal("a", saga, &key, operate::SIGNAL, &order).await;
             sim.note(&format!("{saga} is told to go on: {sent:?}"));
         }

@@ -16,14 +16,16 @@ ON CONFLICT (name) DO UPDATE
 SET id = nextval('saga.worker_ids'), lease_until = excluded.lease_until, knows = excluded.knows
 RETURNING id, clock_timestamp() AS now,
     ARRAY(SELECT scope FROM saga.pauses ORDER BY scope, name) AS scopes,
-    ARRAY(SELECT name FROM saga.pauses ORDER BY scope, name) AS names";
+    ARRAY(SELECT name FROM saga.pauses ORDER BY scope, name) AS names,
+    (SELECT coalesce(max(id), 0) FROM saga.operator_log WHERE scope = 'CLOCK') AS clock_order";
 
 /// Zero rows: replaced by a newer process of the same name.
 pub(super) const HEARTBEAT: &str = "
 UPDATE saga.workers SET lease_until = clock_timestamp() + $2 WHERE id = $1
 RETURNING id, clock_timestamp() AS now,
     ARRAY(SELECT scope FROM saga.pauses ORDER BY scope, name) AS scopes,
-    ARRAY(SELECT name FROM saga.pauses ORDER BY scope, name) AS names";
+    ARRAY(SELECT name FROM saga.pauses ORDER BY scope, name) AS names,
+    (SELECT coalesce(max(id), 0) FROM saga.operator_log WHERE scope = 'CLOCK') AS clock_order";
 
 /// In the caller's transaction.
 pub(super) const START_IN: &str = "
@@ -148,11 +150,17 @@ RETURNING i.id, i.kind, i.version, i.epoch, i.seq, i.claims, i.started::text AS 
 pub(super) const EVENTS: &str = "
 SELECT saga_id, seq, events::text AS events FROM saga.events WHERE saga_id = ANY($1) ORDER BY saga_id, seq";
 
-/// Parks a saga that cannot be read or written: no event, since nothing can be appended to what cannot be read.
+/// Parks a saga that cannot be read or written: no event, since nothing can be appended to what cannot be read. Signals
+/// of name $5, the operators' orders, are closed unheard: else they would have it claimed again at once, and for ever.
 pub(super) const QUARANTINE: &str = "
-UPDATE saga.instances
-SET status = 'PARKED', owner = NULL, due_at = NULL, last_error = $4, updated_at = clock_timestamp()
-WHERE id = $1 AND owner = $2 AND epoch = $3";
+WITH parked AS (
+    UPDATE saga.instances
+    SET status = 'PARKED', owner = NULL, due_at = NULL, last_error = $4, updated_at = clock_timestamp()
+    WHERE id = $1 AND owner = $2 AND epoch = $3
+    RETURNING id
+)
+UPDATE saga.signals s SET taken_seq = 0 FROM parked
+WHERE s.saga_id = parked.id AND s.taken_seq IS NULL AND s.name = $5";
 
 /// Once per key; says whether the saga can still take it in. The lock keeps the saga from ending in between.
 pub(super) const SEND: &str = "

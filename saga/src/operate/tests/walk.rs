@@ -144,7 +144,7 @@ impl Walk {
 
     fn ask(&mut self, verb: Verb) {
         if !self.ended() {
-            let order = serde_json::to_value(Order::new(verb, "ann", "why").unwrap()).unwrap();
+            let order = serde_json::to_value(Order::new(asked(), verb).unwrap()).unwrap();
             self.take(operated(&self.state, &self.shape, &order, self.now));
         }
     }

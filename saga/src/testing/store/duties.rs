@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::{Store, Worker};
 use crate::{
-    id::{Epoch, SagaId, WorkerId},
-    journal::{Audit, Beat, Status},
+    id::{Epoch, SagaId, Seq, WorkerId},
+    journal::{Audit, Beat, ClockOrder, Status},
     operate,
 };
 
@@ -46,7 +46,7 @@ impl Store {
         let id = WorkerId(self.workers_made);
         let worker = Worker { name: name.to_owned(), lease_until: now + lease, knows: knows.to_vec() };
         self.workers.insert(id, worker);
-        (id, Beat { now, pauses: self.pauses.clone() })
+        (id, self.beat(now))
     }
 
     /// `None`: replaced by a newer process of the same name.
@@ -57,7 +57,11 @@ impl Store {
         now: DateTime<Utc>,
     ) -> Option<Beat> {
         self.workers.get_mut(&worker)?.lease_until = now + lease;
-        Some(Beat { now, pauses: self.pauses.clone() })
+        Some(self.beat(now))
+    }
+
+    fn beat(&self, now: DateTime<Utc>) -> Beat {
+        Beat { now, pauses: self.pauses.clone(), clock_order: ClockOrder::default() }
     }
 
     pub(crate) fn quarantine(
@@ -77,6 +81,10 @@ impl Store {
             instance.due = None;
             instance.last_error = Some(reason.to_owned());
             instance.updated = now;
+            let orders = self.signals.values_mut().filter(|signal| signal.saga == saga);
+            for order in orders.filter(|signal| signal.taken.is_none() && signal.name == operate::SIGNAL) {
+                order.taken = Some(Seq(0));
+            }
         }
     }
 
