@@ -24,6 +24,9 @@ pub(crate) enum Role {
     Heir,
 }
 
+/// Where the child finds its database. Not among its arguments, where every user of the machine could read the password.
+const URL: &str = "DATABASE_URL";
+
 /// Plays a role.
 pub(crate) async fn be(role: Role, plan: &str) -> Result<()> {
     std::thread::spawn(|| {
@@ -31,10 +34,11 @@ pub(crate) async fn be(role: Role, plan: &str) -> Result<()> {
         let _ = std::io::stdin().read_to_end(&mut Vec::new());
         std::process::exit(0);
     });
+    let url = std::env::var(URL)?;
     match role {
-        Role::Timers => crate::timers::be(serde_json::from_str(plan)?).await,
-        Role::Victim => crate::recovery::be_victim(serde_json::from_str(plan)?).await,
-        Role::Heir => crate::recovery::be_heir(serde_json::from_str(plan)?).await,
+        Role::Timers => crate::timers::be(&url, serde_json::from_str(plan)?).await,
+        Role::Victim => crate::recovery::be_victim(&url, serde_json::from_str(plan)?).await,
+        Role::Heir => crate::recovery::be_heir(&url, serde_json::from_str(plan)?).await,
     }
 }
 
@@ -52,10 +56,12 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    pub(crate) fn start(role: Role, plan: &impl Serialize) -> Result<Self> {
+    /// On the database of `url`.
+    pub(crate) fn start(role: Role, url: &str, plan: &impl Serialize) -> Result<Self> {
         let name = role.to_possible_value().context("every role has a name")?;
         let mut process = Command::new(std::env::current_exe()?)
             .args(["child", name.get_name(), &serde_json::to_string(plan)?])
+            .env(URL, url)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .kill_on_drop(true)

@@ -32,7 +32,6 @@ const AT_REST_WITHIN: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    database_url: String,
     in_flight: u32,
     lease: Duration,
 }
@@ -40,16 +39,15 @@ pub(crate) struct Plan {
 pub(crate) async fn run(quick: bool) -> Result<Line> {
     let server = Server::create(quick).await?;
     let plan = Plan {
-        database_url: server.url().to_owned(),
         in_flight: if quick { 300 } else { 10_000 },
         lease: Duration::from_secs(if quick { 1 } else { 5 }),
     };
     let pool = server.pool(1).await?;
-    let mut heir = Child::start(Role::Heir, &plan)?;
+    let mut heir = Child::start(Role::Heir, server.url(), &plan)?;
     let undisturbed: Duration = heir.hear(READY_WITHIN + BLOCKED_WITHIN).await?;
     println!("{} sagas begun and driven to their end by the heir alone: {undisturbed:.2?}", plan.in_flight);
     server.settle().await?;
-    let mut victim = Child::start(Role::Victim, &plan)?;
+    let mut victim = Child::start(Role::Victim, server.url(), &plan)?;
     let took: Duration = victim.hear(BLOCKED_WITHIN).await?;
     println!("{} sagas begun by the victim and blocked in their second step: {took:.2?}", plan.in_flight);
     let living = living(&pool).await?;
@@ -88,7 +86,7 @@ async fn until_fewer(pool: &PgPool, limit: i64, killed: Instant) -> Result<Durat
     Ok(killed.elapsed())
 }
 
-async fn open(plan: &Plan, name: &str, blocks: Option<Arc<Blocked>>) -> Result<Engine> {
+async fn open(url: &str, plan: &Plan, name: &str, blocks: Option<Arc<Blocked>>) -> Result<Engine> {
     let config = EngineConfig {
         lease: plan.lease,
         heartbeat: plan.lease / 5,
@@ -104,7 +102,7 @@ async fn open(plan: &Plan, name: &str, blocks: Option<Arc<Blocked>>) -> Result<E
         .retry(patient, Retry::MUST)
         .pivot(Pivot)
         .build();
-    Ok(Engine::open(pool(&plan.database_url, CONNECTIONS).await?, config, [definition]).await?)
+    Ok(Engine::open(pool(url, CONNECTIONS).await?, config, [definition]).await?)
 }
 
 /// Starts all of them, and does with each what comes `then`.
@@ -118,13 +116,13 @@ async fn start_all(engine: &Engine, plan: &Plan, then: impl AsyncFn(SagaId) -> R
 }
 
 /// Plays the victim: says when all are blocked, and goes nowhere from there.
-pub(crate) async fn be_victim(plan: Plan) -> Result<()> {
+pub(crate) async fn be_victim(url: &str, plan: Plan) -> Result<()> {
     let blocked = Arc::new(Blocked {
         number: AtomicU64::new(0),
         enough: u64::from(plan.in_flight),
         all: Notify::new(),
     });
-    let engine = open(&plan, "victim", Some(Arc::clone(&blocked))).await?;
+    let engine = open(url, &plan, "victim", Some(Arc::clone(&blocked))).await?;
     let begun = Instant::now();
     start_all(&engine, &plan, async |_| Ok(())).await?;
     blocked.all.notified().await;
@@ -134,8 +132,8 @@ pub(crate) async fn be_victim(plan: Plan) -> Result<()> {
 
 /// Plays the heir: drives as many to their end undisturbed, which also warms it up, says how long that took, and waits
 /// for its inheritance.
-pub(crate) async fn be_heir(plan: Plan) -> Result<()> {
-    let engine = open(&plan, "heir", None).await?;
+pub(crate) async fn be_heir(url: &str, plan: Plan) -> Result<()> {
+    let engine = open(url, &plan, "heir", None).await?;
     let begun = Instant::now();
     let ended = async |saga| {
         let standing = engine.wait_for(saga, AT_REST_WITHIN, |standing| standing.status.is_final()).await?;

@@ -50,7 +50,7 @@ struct Found {
 
 pub(crate) async fn run(quick: bool) -> Result<Line> {
     let server = Server::create(quick).await?;
-    let plan = Plan::new(server.url(), quick);
+    let plan = Plan::new(quick);
     let writer = server.pool(1).await?;
     let empty_ready_s = ready_of_an_empty_journal(&server).await?;
     let begun = Instant::now();
@@ -58,7 +58,7 @@ pub(crate) async fn run(quick: bool) -> Result<Line> {
     waiting::analyse(&server).await?;
     println!("{} waiting sagas written as rows within {:.0?}", plan.asleep, begun.elapsed());
     sentinel(plan::SENTINEL).insert(&writer).await?;
-    let mut child = Child::start(Role::Timers, &plan)?;
+    let mut child = Child::start(Role::Timers, server.url(), &plan)?;
     let found: Found = child.hear(FOUND_WITHIN).await?;
     child.kill().await?;
     report(&plan, &found, empty_ready_s);

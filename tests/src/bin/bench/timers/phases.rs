@@ -44,13 +44,13 @@ struct Drained {
 }
 
 /// Plays the child.
-pub(crate) async fn be(plan: Plan) -> Result<()> {
+pub(crate) async fn be(url: &str, plan: Plan) -> Result<()> {
     let bare_mib = resident_mib()?;
     let seen = Arc::default();
-    let (engine, ready_s) = open(pool(&plan.database_url, CONNECTIONS).await?, &seen, plan::SENTINEL).await?;
+    let (engine, ready_s) = open(pool(url, CONNECTIONS).await?, &seen, plan::SENTINEL).await?;
     sleep(plan.rest).await;
     let resident_mib = resident_mib()?;
-    let pool = pool(&plan.database_url, 2).await?;
+    let pool = pool(url, 2).await?;
     let phases = Phases { plan, engine, seen, pool };
     let sleeps = phases.sleeps().await;
     let late = phases.steady().await?;

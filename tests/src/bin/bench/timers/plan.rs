@@ -21,7 +21,6 @@ pub(super) const BESIDE: usize = 5;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Plan {
-    pub(super) database_url: String,
     pub(super) asleep: u64,
     /// At rest, before memory is read.
     pub(super) rest: Duration,
@@ -38,12 +37,10 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(database_url: &str, quick: bool) -> Self {
-        let database_url = database_url.to_owned();
+    pub(super) fn new(quick: bool) -> Self {
         let seconds = Duration::from_secs;
         if quick {
             Self {
-                database_url,
                 asleep: 2_000,
                 rest: seconds(1),
                 per_second: 200,
@@ -56,7 +53,6 @@ impl Plan {
             }
         } else {
             Self {
-                database_url,
                 asleep: 1_000_000,
                 rest: seconds(10),
                 per_second: 2_000,
@@ -65,7 +61,7 @@ impl Plan {
                 new_per_second: 500,
                 quiet: seconds(10),
                 burst: 100_000,
-                ahead: seconds(20),
+                ahead: seconds(12),
             }
         }
     }
