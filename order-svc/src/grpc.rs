@@ -75,6 +75,10 @@ impl OrderService for OrderApi {
                 let message = "the service stops; nothing was begun";
                 Err(retry_later(Code::Unavailable, DOMAIN, reason::STOPPING, message, RETRY_AFTER))
             }
+            Err(error @ PlaceError::Unanswered) => {
+                let code = Code::Unavailable;
+                Err(retry_later(code, DOMAIN, reason::STORE_UNAVAILABLE, error.to_string(), RETRY_AFTER))
+            }
             Err(PlaceError::Refused) => Err(Status::internal(PlaceError::Refused.to_string())),
             Err(PlaceError::Store(error)) => Err(store_failed(&error)),
             Err(PlaceError::Journal(error)) => Err(store_failed(&error)),

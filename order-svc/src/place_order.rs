@@ -22,6 +22,9 @@ pub enum PlaceError {
     /// Too many orders are under way; nothing was begun.
     #[error("too many orders are under way")]
     Overloaded,
+    /// The store did not answer in time: the order may be placed. Ask again with the same request id.
+    #[error("the store did not answer in time; ask again with the same request id")]
+    Unanswered,
     /// The service stops; nothing was begun.
     #[error("the service stops")]
     Stopping,
@@ -69,7 +72,11 @@ pub async fn place_order(
     let new = NewOrder { order_id, placement, fingerprint, traceparent, expires_at };
     // A lost answer to the commit is resolved by the engine. A caller who does not wait for it repeats, and finds the
     // order or places it.
-    match engine.start_with::<OrderRows, _>(checkout::KIND, &start, new).await {
+    let begun = engine.start_with::<OrderRows, _>(checkout::KIND, &start, new);
+    let Ok(begun) = tokio::time::timeout_at(end, begun).await else {
+        return Err(PlaceError::Unanswered);
+    };
+    match begun {
         Ok(Begun::Yes) => rested(store, engine, order_id, saga, end).await,
         Ok(Begun::Declined) => repeated(store, engine, &request_id.0, fingerprint, end).await,
         Err(StartError::Overloaded(_)) => Err(PlaceError::Overloaded),

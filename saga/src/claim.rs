@@ -190,5 +190,5 @@ fn resume(engine: &Engine, row: Claimed, slot: Slot) -> Result<Drive, String> {
     let state = Arc::new(state);
     let tail = Tail::at(row.saga, row.epoch, row.seq, definition, Arc::clone(&state), journal.json);
     let held = Arc::new(Held::new(Arc::new(tail), slot));
-    Ok(Drive { held, state, resumed: row.interrupted, signals: row.signals, taken: BTreeSet::new() })
+    Ok(Drive { resumed: row.interrupted, signals: row.signals, ..Drive::of(held, state) })
 }

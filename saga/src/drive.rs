@@ -8,6 +8,7 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use chrono::{DateTime, Utc};
 use futures::stream::{FuturesUnordered, StreamExt as _};
+use tokio::sync::oneshot;
 use tracing::Instrument as _;
 
 use crate::{
@@ -35,6 +36,8 @@ pub(crate) struct Drive {
     pub(crate) signals: Vec<OpenSignal>,
     /// Signals that were taken in since: on disk they may still be open.
     pub(crate) taken: BTreeSet<SignalId>,
+    /// It begins, and somebody waits until that is on disk.
+    pub(crate) begun: Option<oneshot::Sender<Result<(), Cut>>>,
 }
 
 /// Why driving ended.
@@ -69,7 +72,20 @@ pub(crate) async fn drive(engine: &Engine, mut work: Drive) {
 }
 
 impl Drive {
+    /// A saga that is driven by this process for the first time.
+    pub(crate) fn of(held: Arc<Held>, state: Arc<State>) -> Self {
+        Self { held, state, resumed: false, signals: Vec::new(), taken: BTreeSet::new(), begun: None }
+    }
+
     async fn run(&mut self, engine: &Engine) -> End {
+        if let Some(begun) = self.begun.take() {
+            let settled = engine.shared.writer.settle(&self.held.tail).await;
+            // A caller who left does not matter.
+            let _ = begun.send(settled);
+            if let Err(cut) = settled {
+                return cut.into();
+            }
+        }
         let signals = std::mem::take(&mut self.signals);
         self.take_in(engine, signals);
         loop {
@@ -102,6 +118,10 @@ impl Drive {
             }
             Next::Run { step, last_ask } => self.attempt(engine, step, last_ask).await,
             Next::Undo { steps } => {
+                #[cfg(feature = "testing")]
+                if engine.shared.weakened != crate::testing::Weakened::default() {
+                    return self.undo_weakened(engine, steps).await;
+                }
                 // Before the first undo the decision to undo is on disk, and so is all it was based on.
                 self.settle(engine).await?;
                 if self.held.is_nudged() {
@@ -122,7 +142,10 @@ impl Drive {
             Permit::Go(ticket) => ticket,
             Permit::Wait(pause) => return self.wait(engine, engine.now() + pause).await,
         };
-        if step.durable_before || definition.shape.pivot == Some(index) {
+        let waits = step.durable_before || definition.shape.pivot == Some(index);
+        #[cfg(feature = "testing")]
+        let waits = waits && !engine.shared.weakened.pivot_record;
+        if waits {
             self.settle(engine).await?;
         }
         let saga = self.held.tail.saga;
@@ -221,6 +244,27 @@ impl Drive {
             Some(pause) => self.wait(engine, engine.now() + pause).await,
             None => Ok(()),
         }
+    }
+
+    /// Undo with rules left out, which the simulation must notice.
+    #[cfg(feature = "testing")]
+    async fn undo_weakened(&mut self, engine: &Engine, mut steps: Vec<usize>) -> Result<(), End> {
+        let weakened = engine.shared.weakened;
+        if weakened.full_undo {
+            let shape = Arc::clone(&self.held.tail.definition.shape);
+            let unknown = |index: &usize| !self.state.steps.contains_key(shape.steps[*index].name);
+            let skipped: Vec<_> = steps.extract_if(.., |index| unknown(index)).collect();
+            for index in skipped {
+                self.record(engine, vec![Event::UndoDone { step: shape.steps[index].name.to_owned() }], &[]);
+            }
+        }
+        if !weakened.turn_wait {
+            self.settle(engine).await?;
+            if self.held.is_nudged() {
+                return Ok(());
+            }
+        }
+        self.undo(engine, &steps).await
     }
 
     /// Whether a participant may be called now. Waiting for that counts as no attempt.

@@ -32,7 +32,9 @@ pub(crate) async fn heartbeat(engine: &Engine) {
         match shared.journal.heartbeat(shared.config.lease).await {
             Ok(beat) => {
                 let known = clock_order.replace(beat.clock_order);
-                let is_ordered = known.is_some_and(|known| known < beat.clock_order);
+                // What was ordered before this worker began to doubt is about something else.
+                let is_ordered =
+                    shared.clock.jump().is_some() && known.is_some_and(|known| known < beat.clock_order);
                 if let Some(jump) = shared.clock.heard(beat.now, asked) {
                     let jump_ms = jump.num_milliseconds();
                     if is_ordered {
@@ -148,7 +150,8 @@ pub(crate) async fn listen(engine: &Engine) {
 /// Looks at everything that waits, seldom, and mends what a lost timer would leave asleep.
 pub(crate) async fn audit(engine: &Engine) {
     let shared = &engine.shared;
-    let mut ticks = tokio::time::interval(shared.config.audit_every);
+    let every = shared.config.audit_every;
+    let mut ticks = tokio::time::interval_at(Instant::now() + every, every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {

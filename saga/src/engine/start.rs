@@ -3,13 +3,14 @@
 
 use std::{
     any::Any,
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     sync::Arc,
     time::Duration,
 };
 
 use serde::Serialize;
 use sqlx::PgConnection;
+use tokio::sync::oneshot;
 
 use super::{Engine, Held};
 use crate::{
@@ -133,14 +134,11 @@ impl Engine {
         let held = Arc::new(Held::new(Arc::clone(&tail), slot));
         // Held before it is on disk, so that nobody claims it in between.
         let guard = self.hold(&held).ok_or(StartError::Refused)?;
-        match self.shared.writer.settle(&tail).await {
-            Ok(_) => {
-                self.run_held(
-                    guard,
-                    Drive { held, state, resumed: false, signals: Vec::new(), taken: BTreeSet::new() },
-                );
-                Ok(Begun::Yes)
-            }
+        let (told, begun) = oneshot::channel();
+        // Its own task also waits for the disk: a caller who leaves takes nothing with him.
+        self.run_held(guard, Drive { begun: Some(told), ..Drive::of(held, state) });
+        match begun.await.map_err(|_| StartError::Stopping)? {
+            Ok(()) => Ok(Begun::Yes),
             Err(Cut::Declined) => Ok(Begun::Declined),
             // It was committed, and somebody was quick to take it over: it runs.
             Err(Cut::Lost) => Ok(Begun::Yes),
@@ -162,7 +160,7 @@ impl Engine {
         let json = postgres::start_in(connection, owner, start.saga, &definition, &first, &state).await?;
         let tail = Tail::at(start.saga, Epoch(1), Seq(1), definition, Arc::clone(&state), json);
         let held = Arc::new(Held::new(Arc::new(tail), slot));
-        let work = Drive { held, state, resumed: false, signals: Vec::new(), taken: BTreeSet::new() };
+        let work = Drive::of(held, state);
         Ok(Started { engine: self.clone(), work })
     }
 

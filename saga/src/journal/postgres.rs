@@ -68,22 +68,35 @@ impl PgJournal {
     }
 
     async fn make_partitions(&self, today: NaiveDate) -> Result<(), sqlx::Error> {
+        let there = self.partitions().await?;
         for ahead in 0..=DAYS_AHEAD {
             let day = today + TimeDelta::days(ahead);
             let next = day + TimeDelta::days(1);
+            if there.contains(&partition(day)) {
+                continue;
+            }
             let statement = format!(
-                "CREATE TABLE IF NOT EXISTS saga.finished_{} PARTITION OF saga.finished FOR VALUES FROM ('{day}') TO ('{next}')",
+                "CREATE TABLE saga.finished_{} PARTITION OF saga.finished FOR VALUES FROM ('{day}') TO ('{next}')",
                 day.format("%Y%m%d")
             );
-            sqlx::raw_sql(AssertSqlSafe(statement)).execute(&self.heart).await?;
+            if let Err(error) = sqlx::raw_sql(AssertSqlSafe(statement)).execute(&self.heart).await
+                // Another worker may have made it at the same time.
+                && !self.partitions().await?.contains(&partition(day))
+            {
+                return Err(error);
+            }
         }
         Ok(())
     }
 
+    /// The day partitions there are, oldest first.
+    async fn partitions(&self) -> Result<Vec<String>, sqlx::Error> {
+        sqlx::query_scalar(sql::PARTITIONS).fetch_all(&self.heart).await
+    }
+
     async fn drop_partitions(&self, before: NaiveDate) -> Result<(), sqlx::Error> {
-        let names: Vec<String> = sqlx::query_scalar(sql::PARTITIONS).fetch_all(&self.heart).await?;
-        let oldest = format!("finished_{}", before.format("%Y%m%d"));
-        for name in names.into_iter().filter(|name| *name < oldest) {
+        let oldest = partition(before);
+        for name in self.partitions().await?.into_iter().filter(|name| *name < oldest) {
             sqlx::raw_sql(AssertSqlSafe(format!("DROP TABLE IF EXISTS saga.{name}")))
                 .execute(&self.heart)
                 .await?;
@@ -407,6 +420,11 @@ fn beat(row: &PgRow) -> Result<Beat, sqlx::Error> {
         if scope == "KIND" { pauses.kinds.push(name) } else { pauses.participants.push(name) }
     }
     Ok(Beat { now: row.try_get("now")?, pauses, clock_order: ClockOrder(row.try_get("clock_order")?) })
+}
+
+/// The name of a day's partition.
+fn partition(day: NaiveDate) -> String {
+    format!("finished_{}", day.format("%Y%m%d"))
 }
 
 fn ids(sagas: &[SagaId]) -> Vec<uuid::Uuid> {
