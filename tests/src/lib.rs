@@ -6,9 +6,11 @@
 pub mod clients;
 pub mod deadline;
 pub mod invariants;
+pub mod links;
 pub mod ports;
 pub mod postgres;
 pub mod process;
+pub mod proxy;
 pub mod python;
 pub mod reasons;
 pub mod redis;

@@ -8,7 +8,9 @@ use proto::orders::v1::{GetOrderRequest, Order, order};
 
 use crate::clients::Clients;
 use crate::deadline::eventually;
+use crate::links::Links;
 use crate::ports::Port;
+use crate::postgres::Postgres;
 use crate::requests::receive;
 use crate::service::{Part, Service};
 use crate::sink::Sink;
@@ -26,7 +28,9 @@ enum Started {
 pub struct Plan {
     started: Started,
     traced: bool,
+    linked: bool,
     layout: Layout,
+    postgres: Option<Postgres>,
     env: Vec<(Part, String, String)>,
 }
 
@@ -44,6 +48,8 @@ pub struct Stack {
     pub clients: Clients,
     /// Where they export their spans; only in traced stacks.
     sink: Option<Sink>,
+    /// What order-svc calls through; only in linked stacks.
+    links: Option<Links>,
     /// What they keep.
     pub stores: Stores,
     plan: Plan,
@@ -52,7 +58,14 @@ pub struct Stack {
 impl Plan {
     /// All services, no tracing.
     pub fn all() -> Self {
-        Self { started: Started::All, traced: false, layout: Layout::Shared, env: Vec::new() }
+        Self {
+            started: Started::All,
+            traced: false,
+            linked: false,
+            layout: Layout::Shared,
+            postgres: None,
+            env: Vec::new(),
+        }
     }
 
     /// One service alone: its peers have addresses where nobody listens.
@@ -64,6 +77,20 @@ impl Plan {
     #[must_use]
     pub fn traced(mut self) -> Self {
         self.traced = true;
+        self
+    }
+
+    /// order-svc reaches its database and the other services through proxies: [`Stack::links`].
+    #[must_use]
+    pub fn linked(mut self) -> Self {
+        self.linked = true;
+        self
+    }
+
+    /// Databases in this server instead of the one that all tests share.
+    #[must_use]
+    pub fn on(mut self, postgres: &Postgres) -> Self {
+        self.postgres = Some(postgres.clone());
         self
     }
 
@@ -88,12 +115,20 @@ impl Plan {
     }
 
     async fn assemble(self) -> Result<Stack> {
-        let stores = Stores::create(self.layout).await?;
+        let postgres = self.postgres.clone().map_or_else(Postgres::find, Ok)?;
+        let stores = Stores::create(postgres, self.layout).await?;
         let sink = if self.traced { Some(Sink::start().await?) } else { None };
         let ports = Ports { order: Port::claim()?, inventory: Port::claim()?, payment: Port::claim()? };
         let urls = Urls::of(&ports);
+        let links = match self.linked {
+            true => Some(Links::start(&stores.orders.url, &urls.inventory, &urls.payment).await?),
+            false => None,
+        };
         let service = |part, port| {
-            let env = environment(part, &stores, &urls, sink.as_ref(), &self);
+            let mut env = environment(part, &stores, &urls, sink.as_ref(), &self);
+            if let (Part::Order, Some(links)) = (part, &links) {
+                env.extend(links.environment());
+            }
             Service::new(part, port, stores.folder(), env)
         };
         let mut order = service(Part::Order, ports.order);
@@ -106,7 +141,7 @@ impl Plan {
             start_if(wanted(Part::Payment), &mut payment),
         )?;
         let clients = Clients::connect(&urls.order, &urls.inventory, &urls.payment)?;
-        Ok(Stack { order, inventory, payment, clients, sink, stores, plan: self })
+        Ok(Stack { order, inventory, payment, clients, sink, links, stores, plan: self })
     }
 }
 
@@ -126,7 +161,7 @@ impl Stack {
         Plan::only(Part::Payment).start().await
     }
 
-    /// One more process of a service, on the same stores. Not started yet.
+    /// One more process of a service, on the same stores and past all proxies. Not started yet.
     pub fn another(&self, part: Part) -> Result<Service> {
         let urls =
             Urls { order: self.order.url(), inventory: self.inventory.url(), payment: self.payment.url() };
@@ -137,6 +172,11 @@ impl Stack {
     /// The trace sink of a traced stack.
     pub fn sink(&self) -> Result<&Sink> {
         self.sink.as_ref().context("this stack is not traced")
+    }
+
+    /// The proxies of a linked stack.
+    pub fn links(&self) -> Result<&Links> {
+        self.links.as_ref().context("this stack is not linked")
     }
 
     /// Receives `quantity` units of `sku`, once per stack and SKU.

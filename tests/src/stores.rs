@@ -50,9 +50,8 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// Makes the databases and starts Redis.
-    pub async fn create(layout: Layout) -> Result<Self> {
-        let postgres = Postgres::find()?;
+    /// Makes the databases in `postgres` and starts Redis.
+    pub async fn create(postgres: Postgres, layout: Layout) -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("holdfast-").tempdir_in("/tmp")?;
         let run = format!("hf_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let admin_url = postgres.admin_url();
