@@ -1,5 +1,6 @@
 //! A database per test, steps that do what a script says, and workers that can die without a word.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on must say so at once")]
+#![allow(dead_code, reason = "each suite needs a part of it")]
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -137,7 +138,12 @@ pub(crate) const QUICK: Retry = Retry {
 
 /// reserve, pay, sell (pivot), tell.
 pub(crate) fn shop(world: &Arc<World>) -> Definition {
-    steps(world).build()
+    shop_of(world, 1)
+}
+
+/// The same in another version.
+pub(crate) fn shop_of(world: &Arc<World>, version: i32) -> Definition {
+    steps(world, version).build()
 }
 
 /// The same with another patience.
@@ -156,11 +162,11 @@ pub(crate) fn shop_with_retry(world: &Arc<World>, retry: Retry) -> Definition {
 
 /// The same with side rows.
 pub(crate) fn shop_with(world: &Arc<World>, side_rows: impl SideRows) -> Definition {
-    steps(world).side_rows(side_rows).build()
+    steps(world, 1).side_rows(side_rows).build()
 }
 
-fn steps(world: &Arc<World>) -> Builder<String> {
-    Definition::new::<String>("shop", 1)
+fn steps(world: &Arc<World>, version: i32) -> Builder<String> {
+    Definition::new::<String>("shop", version)
         .step(Reserve(Arc::clone(world)))
         .retry(QUICK, QUICK)
         .step(Pay(Arc::clone(world)))

@@ -98,12 +98,12 @@ impl Operations {
 
     /// Why nobody could take in an order: then it is not even stored. What is taken in and refused is on record.
     fn cannot_hear(&self, known: Known) -> Option<String> {
-        let Known { saga, events, is_known, .. } = known;
+        let Known { saga, events, has_worker, .. } = known;
         match folded(events) {
             Ok(State { phase: Phase::Completed, .. }) => Some("it has ended: every step is done".into()),
             Ok(State { phase: Phase::Undone, .. }) => Some("it has ended: everything is undone".into()),
             Err(error) => Some(format!("its journal cannot be read: {error}")),
-            Ok(_) if !is_known => {
+            Ok(_) if !has_worker => {
                 Some(format!("no live worker knows {} of version {}", saga.kind, saga.version))
             }
             Ok(state) => {

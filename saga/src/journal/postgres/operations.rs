@@ -29,7 +29,7 @@ pub(crate) struct Known {
     pub(crate) open_signals: Vec<String>,
     pub(crate) pauses: Vec<Pause>,
     /// A live worker has its definition.
-    pub(crate) is_known: bool,
+    pub(crate) has_worker: bool,
     pub(crate) now: DateTime<Utc>,
 }
 
@@ -129,10 +129,10 @@ pub(crate) async fn known(pool: &PgPool, saga: SagaId) -> Result<Option<Known>, 
     let open_signals = sqlx::query_scalar(sql::OPEN).bind(saga.0).fetch_all(&mut *transaction).await?;
     let pauses = pauses_of(&mut transaction).await?;
     let tag = format!("{}@{}", row.kind, row.version);
-    let is_known = sqlx::query_scalar(sql::IS_KNOWN).bind(tag).fetch_one(&mut *transaction).await?;
+    let has_worker = sqlx::query_scalar(sql::IS_KNOWN).bind(tag).fetch_one(&mut *transaction).await?;
     let now = sqlx::query_scalar(sql::NOW).fetch_one(&mut *transaction).await?;
     transaction.commit().await?;
-    Ok(Some(Known { saga: row, events, open_signals, pauses, is_known, now }))
+    Ok(Some(Known { saga: row, events, open_signals, pauses, has_worker, now }))
 }
 
 pub(crate) async fn pauses(pool: &PgPool) -> Result<Vec<Pause>, JournalError> {
