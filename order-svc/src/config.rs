@@ -53,6 +53,12 @@ pub struct SagaArgs {
     /// How long after its last heartbeat a worker's sagas may be taken over, in milliseconds.
     #[arg(long, env = "HOLDFAST_LEASE_MS", default_value_t = 5_000)]
     pub lease_ms: u64,
+    /// How often everything that waits is looked at a second time, in milliseconds.
+    #[arg(long, env = "HOLDFAST_AUDIT_MS", default_value_t = 300_000)]
+    pub audit_ms: u64,
+    /// How many days finished sagas are kept.
+    #[arg(long, env = "HOLDFAST_RETAIN_DAYS", default_value_t = 30)]
+    pub retain_days: u32,
     /// How often the lease is renewed, in milliseconds.
     #[arg(long, env = "HOLDFAST_HEARTBEAT_MS", default_value_t = 1_000)]
     pub heartbeat_ms: u64,

@@ -3,6 +3,7 @@
 //! It touches stock and money only through gRPC. Layers: `main → lib → grpc → wire → order`; use cases are verbs
 //! (`place_order.rs`), sagas have a folder each (`checkout`), SQL is in `store`.
 
+pub mod audit;
 pub mod cancel_order;
 pub mod checkout;
 pub mod config;
@@ -30,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::config::Config;
 use self::{
+    audit::Audit,
     grpc::OrderApi,
     peers::Peers,
     store::{Store, StoreError},
@@ -76,11 +78,16 @@ pub async fn serve(
     let engine_config = EngineConfig {
         lease: Duration::from_millis(config.saga.lease_ms),
         heartbeat: Duration::from_millis(config.saga.heartbeat_ms),
+        audit_every: Duration::from_millis(config.saga.audit_ms),
+        retain_days: config.saga.retain_days,
         ..EngineConfig::named(worker)
     };
     let definitions =
         [checkout::definition(&peers, &store, config.payment_grace()), refund::definition(&peers)];
     let engine = Engine::open(pool, engine_config, definitions).await?;
+
+    let audit = Audit::new(&store, &engine, &peers, &config);
+    let auditing = tokio::spawn(async move { audit.run().await });
 
     let api = OrderApi {
         store: store.clone(),
@@ -108,6 +115,7 @@ pub async fn serve(
         })
     };
     let outcome = server.serve(shutdown).await;
+    auditing.abort();
     let stopped = engine.stop(config.listen.drain()).await;
     outcome?;
     stopped?;

@@ -79,6 +79,19 @@ pub struct Locked {
     pub traceparent: Option<String>,
 }
 
+/// A living order, for the second look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Living {
+    /// Its id.
+    pub order_id: OrderId,
+    /// The saga that carries it.
+    pub saga: SagaId,
+    /// Where it stands.
+    pub standing: Standing,
+    /// When it is closed if it is not paid by then.
+    pub expires_at: DateTime<Utc>,
+}
+
 /// The orders of one database. Cheap to clone.
 #[derive(Clone)]
 pub struct Store {
@@ -141,6 +154,12 @@ impl Store {
         }
         page.is_last = i64::try_from(page.orders.len()).is_ok_and(|found| found < filter.limit);
         Ok(page)
+    }
+
+    /// Living orders after this one, at most `limit`.
+    pub async fn living(&self, after: OrderId, limit: i64) -> Result<Vec<Living>, StoreError> {
+        let rows = sqlx::query(sql::LIVING).bind(after.0).bind(limit).fetch_all(&self.pool).await?;
+        Ok(rows.iter().map(row::living).collect::<Result<_, _>>()?)
     }
 
     /// Lets a payment count for the order unless another one does; gives the one that counts.

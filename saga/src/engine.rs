@@ -2,7 +2,7 @@
 //! saga is driven is in `drive.rs`, what is claimed and when in `claim.rs` and `watch.rs`.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     future::Future,
     panic::AssertUnwindSafe,
     sync::{
@@ -30,7 +30,7 @@ use crate::{
     dice::Dice,
     drive::{Drive, drive},
     id::SagaId,
-    journal::{Entry, Journal, JournalError, Pauses, Standing, postgres::PgJournal},
+    journal::{Entry, Journal, JournalError, Pauses, Position, Standing, Status, postgres::PgJournal},
     signals::SignalReader,
     spawn::Tasks,
     tail::Tail,
@@ -93,6 +93,8 @@ pub(crate) struct Shared {
     pub(crate) admission: Admission,
     pub(crate) breakers: Breakers,
     pub(crate) dice: Dice,
+    #[cfg(feature = "testing")]
+    pub(crate) weakened: crate::testing::Weakened,
     definitions: HashMap<(String, i32), Definition>,
     pub(crate) latest: HashMap<&'static str, Definition>,
     pauses: Mutex<Pauses>,
@@ -142,11 +144,26 @@ impl Held {
     }
 }
 
+/// When a saga is to be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Schedule {
+    /// Where it stands.
+    pub status: Status,
+    /// Some worker runs it now.
+    pub is_held: bool,
+    /// When it wants to run again, while it waits.
+    pub due: Option<DateTime<Utc>>,
+    /// Until when the steps before the pivot may take, while that applies.
+    pub deadline: Option<DateTime<Utc>>,
+}
+
 /// What an engine runs on besides its journal.
 pub(crate) struct Ground {
     pub(crate) tasks: Tasks,
     pub(crate) writing: Tasks,
     pub(crate) dice: Dice,
+    #[cfg(feature = "testing")]
+    pub(crate) weakened: crate::testing::Weakened,
 }
 
 impl Engine {
@@ -157,7 +174,13 @@ impl Engine {
         definitions: impl IntoIterator<Item = Definition>,
     ) -> Result<Self, OpenError> {
         let journal = Arc::new(PgJournal::new(pool, config.worker.clone()));
-        let ground = Ground { tasks: Tasks::new(), writing: Tasks::new(), dice: Dice::default() };
+        let ground = Ground {
+            tasks: Tasks::new(),
+            writing: Tasks::new(),
+            dice: Dice::default(),
+            #[cfg(feature = "testing")]
+            weakened: crate::testing::Weakened::default(),
+        };
         Self::open_on(journal, ground, config, definitions).await
     }
 
@@ -191,6 +214,8 @@ impl Engine {
                 admission,
                 breakers: Breakers::new(config.breaker),
                 dice: ground.dice,
+                #[cfg(feature = "testing")]
+                weakened: ground.weakened,
                 config,
                 definitions: by_version,
                 latest,
@@ -249,9 +274,11 @@ impl Engine {
 
     /// Stops by itself.
     pub(crate) fn halt(&self, why: Stopped) {
-        if self.shared.stopped.set(why.clone()).is_ok() && why != Stopped::Asked {
+        if why != Stopped::Asked {
             tracing::error!(%why, "the engine stops");
         }
+        // The first reason is the reason.
+        let _ = self.shared.stopped.set(why);
         self.shared.stop.cancel();
     }
 
@@ -296,6 +323,18 @@ impl Engine {
             at_rest: row.owner.is_none(),
             seq: row.seq,
         }))
+    }
+
+    /// When these sagas are to be looked at, as far as they are known; for a second look at what depends on them.
+    pub async fn schedules(&self, sagas: &[SagaId]) -> Result<BTreeMap<SagaId, Schedule>, JournalError> {
+        let positions = self.shared.journal.positions(sagas).await?;
+        let schedule = |row: &Position| Schedule {
+            status: row.status,
+            is_held: row.owner.is_some(),
+            due: row.due,
+            deadline: row.deadline,
+        };
+        Ok(positions.iter().map(|(saga, row)| (*saga, schedule(row))).collect())
     }
 
     /// The database's time, as this process knows it.

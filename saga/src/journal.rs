@@ -167,6 +167,8 @@ pub(crate) struct Position {
     pub(crate) epoch: Epoch,
     pub(crate) seq: Seq,
     pub(crate) status: Status,
+    pub(crate) due: Option<DateTime<Utc>>,
+    pub(crate) deadline: Option<DateTime<Utc>>,
 }
 
 /// A saga that wants to be looked at.

@@ -53,7 +53,7 @@ pub use self::{
     decide::{AtDeadline, DeadlineView},
     definition::{Builder, Definition, Outcome, Step, Undo},
     engine::{
-        Begun, CANCEL, ConfigError, Engine, EngineConfig, OpenError, Start, StartError, Started, Stopped,
+        Begun, CANCEL, ConfigError, Engine, EngineConfig, OpenError, Schedule, Start, StartError, Started, Stopped,
     },
     event::{Cause, Event, Progress, Verb},
     id::{Epoch, SagaId, Seq},

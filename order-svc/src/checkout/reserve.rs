@@ -29,7 +29,7 @@ pub struct Held {
 }
 
 /// The reservation of one round of the step.
-fn reservation_id(saga: SagaId, round: u32) -> String {
+pub fn reservation_id(saga: SagaId, round: u32) -> String {
     format!("{saga}.{}.{round}", Reserve::NAME)
 }
 

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use saga::SagaId;
 use sqlx::{Row as _, postgres::PgRow};
 
-use super::Locked;
+use super::{Living, Locked};
 use crate::order::{
     CancelReason, Currency, Line, MinorUnits, Money, OrderId, OrderState, PaymentState, Quantity, Sku,
     Standing,
@@ -90,6 +90,15 @@ pub(super) fn locked(row: &PgRow) -> Result<Locked, sqlx::Error> {
         payment_id: row.try_get("payment_id")?,
         pays_itself: row.try_get("pays_itself")?,
         traceparent: row.try_get("traceparent")?,
+    })
+}
+
+pub(super) fn living(row: &PgRow) -> Result<Living, sqlx::Error> {
+    Ok(Living {
+        order_id: OrderId(row.try_get("order_id")?),
+        saga: SagaId(row.try_get("saga_id")?),
+        standing: standing(row)?,
+        expires_at: row.try_get("expires_at")?,
     })
 }
 

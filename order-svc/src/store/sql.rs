@@ -17,6 +17,11 @@ FROM unnest($1::uuid[], $2::text[], $3::bytea[], $4::uuid[], $5::text[], $6::tex
 ON CONFLICT (request_id) DO NOTHING
 RETURNING saga_id";
 
+/// Living orders after $1, for the second look; at most $2.
+pub(super) const LIVING: &str = "
+SELECT order_id, saga_id, state, cancel_reason, payment_state, expires_at FROM orders.orders
+WHERE state IN ('PENDING', 'AWAITING_PAYMENT', 'PAID') AND order_id > $1 ORDER BY order_id LIMIT $2";
+
 /// Of these sagas, those whose orders are there.
 pub(super) const WRITTEN: &str = "
 SELECT saga_id FROM orders.orders WHERE saga_id = ANY($1)";

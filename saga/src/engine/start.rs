@@ -138,10 +138,9 @@ impl Engine {
         // Its own task also waits for the disk: a caller who leaves takes nothing with him.
         self.run_held(guard, Drive { begun: Some(told), ..Drive::of(held, state) });
         match begun.await.map_err(|_| StartError::Stopping)? {
-            Ok(()) => Ok(Begun::Yes),
+            // Lost: it was committed, and somebody was quick to take it over.
+            Ok(()) | Err(Cut::Lost) => Ok(Begun::Yes),
             Err(Cut::Declined) => Ok(Begun::Declined),
-            // It was committed, and somebody was quick to take it over: it runs.
-            Err(Cut::Lost) => Ok(Begun::Yes),
             Err(Cut::Parked) => Err(StartError::Refused),
         }
     }

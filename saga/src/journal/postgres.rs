@@ -280,6 +280,8 @@ impl Journal for PgJournal {
                     epoch: Epoch(row.try_get("epoch")?),
                     seq: Seq(row.try_get("seq")?),
                     status: Status::parse(&status).ok_or_else(unknown)?,
+                    due: row.try_get("due_at")?,
+                    deadline: row.try_get("deadline_at")?,
                 };
                 Ok((SagaId(row.try_get("id")?), position))
             };
@@ -377,13 +379,12 @@ impl Journal for PgJournal {
         Box::pin(async move {
             // Taken out while in use: after an error the next call connects anew.
             let known = self.listener.lock().unwrap_or_else(PoisonError::into_inner).take();
-            let mut listener = match known {
-                Some(listener) => listener,
-                None => {
-                    let mut listener = PgListener::connect_with(&self.ear).await?;
-                    listener.listen(CHANNEL).await?;
-                    listener
-                }
+            let mut listener = if let Some(listener) = known {
+                listener
+            } else {
+                let mut listener = PgListener::connect_with(&self.ear).await?;
+                listener.listen(CHANNEL).await?;
+                listener
             };
             let heard = listener.recv().await?;
             *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(listener);

@@ -171,11 +171,7 @@ impl Store {
 
     fn write(&mut self, owner: WorkerId, row: &Row, now: DateTime<Utc>) -> Fate {
         if row.begins {
-            if self.instances.contains_key(&row.saga) {
-                return Fate::Unknown;
-            }
-            if self.finished.contains_key(&row.saga) {
-                self.broken.push(format!("{} begins again after its end", row.saga));
+            if self.instances.contains_key(&row.saga) || self.finished.contains_key(&row.saga) {
                 return Fate::Unknown;
             }
             let instance = Instance {
@@ -264,10 +260,19 @@ impl Store {
             epoch: instance.epoch,
             seq: instance.seq,
             status: instance.status,
+            due: instance.due,
+            deadline: instance.deadline,
         });
         live.or_else(|| {
             let row = self.finished.get(&saga)?;
-            Some(Position { owner: None, epoch: row.epoch, seq: row.seq, status: row.status })
+            Some(Position {
+                owner: None,
+                epoch: row.epoch,
+                seq: row.seq,
+                status: row.status,
+                due: None,
+                deadline: None,
+            })
         })
     }
 

@@ -225,10 +225,10 @@ async fn change_side_rows(
     entries: &[Entry],
     written: &[SagaId],
 ) -> Result<(), sqlx::Error> {
-    let changed = entries.iter().filter(|entry| {
+    let appended = entries.iter().filter(|entry| {
         entry.begins.is_none() && !entry.events.is_empty() && written.binary_search(&entry.saga).is_ok()
     });
-    for (side_rows, entries) in by_side_rows(changed) {
+    for (side_rows, entries) in by_side_rows(appended) {
         let changes: Vec<_> = entries
             .iter()
             .map(|entry| Change { saga: entry.saga, state: &entry.state, events: &entry.events })

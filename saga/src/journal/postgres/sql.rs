@@ -99,9 +99,9 @@ pub(super) const FLUSH_PAST_LOCKS: &str = flush!(
 );
 
 pub(super) const POSITIONS: &str = "
-SELECT id, owner, epoch, seq, status FROM saga.instances WHERE id = ANY($1)
+SELECT id, owner, epoch, seq, status, due_at, deadline_at FROM saga.instances WHERE id = ANY($1)
 UNION ALL
-SELECT id, NULL, epoch, seq, status FROM saga.finished WHERE id = ANY($1)";
+SELECT id, NULL, epoch, seq, status, NULL, NULL FROM saga.finished WHERE id = ANY($1)";
 
 /// What is due before $1 (NULL: nothing is), of what is known ($3) and not paused ($4). At most $5 of each reason.
 pub(super) const SCAN: &str = "
