@@ -203,7 +203,7 @@ pub struct Sim {
     world: Arc<World>,
     workers: Mutex<BTreeMap<String, Worker>>,
     /// Every process there ever was.
-    lives: Mutex<Vec<Arc<Life>>>,
+    lives: Mutex<Vec<(String, Arc<Life>)>>,
 }
 
 #[derive(Clone)]
@@ -244,7 +244,7 @@ impl Sim {
             worker.clone()
         };
         self.world.lives().insert(name.to_owned(), Arc::clone(&life));
-        self.lives.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&life));
+        self.lives.lock().unwrap_or_else(PoisonError::into_inner).push((name.to_owned(), Arc::clone(&life)));
         self.note(&format!("worker {name} starts"));
         let world = Arc::clone(&self.world);
         let begun = Arc::clone(&life);
@@ -255,6 +255,7 @@ impl Sim {
                     tasks: Tasks::on(Arc::clone(&begun)),
                     writing: Tasks::on(Arc::clone(&begun)),
                     dice: Dice::seeded(world.number()),
+                    weakened: world.weakened,
                 };
                 match Engine::open_on(journal, ground, known.config.clone(), known.definitions.clone()).await
                 {
@@ -292,10 +293,13 @@ impl Sim {
         self.life(name).freeze();
     }
 
-    /// Lets a frozen worker go on.
+    /// Lets a frozen worker go on, and every frozen predecessor of its name.
     pub fn thaw(&self, name: &str) {
         self.note(&format!("worker {name} thaws"));
-        self.life(name).thaw();
+        let lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, life) in lives.iter().filter(|(known, _)| known == name) {
+            life.thaw();
+        }
     }
 
     /// Whether a worker has neither crashed nor was stopped.
@@ -401,6 +405,11 @@ impl Sim {
         self.world.set(trap);
     }
 
+    /// Takes away the traps that nothing ran into.
+    pub fn clear_traps(&self) {
+        self.world.clear_traps();
+    }
+
     /// How many traps nothing ran into.
     pub fn traps_left(&self) -> usize {
         self.world.traps_left()
@@ -470,7 +479,7 @@ impl Sim {
     pub fn violations(&self) -> Vec<String> {
         let mut violations = self.world.violations();
         let lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
-        violations.extend(lives.iter().flat_map(|life| life.panics()));
+        violations.extend(lives.iter().flat_map(|(_, life)| life.panics()));
         violations
     }
 

@@ -8,6 +8,8 @@ mod day;
 mod promises;
 #[path = "simulation/shop.rs"]
 mod shop;
+#[path = "simulation/table.rs"]
+mod table;
 
 use std::{
     collections::BTreeMap,
@@ -94,4 +96,42 @@ fn the_same_seed_is_the_same_run() {
             panic!("seed {seed}: {} and {}, first at {at:?}", first.trace, second.trace);
         }
     }
+}
+
+/// Seeds within which a rule that is left out must be missed.
+const SEEDS_WEAKENED: u64 = 3_000;
+
+fn is_missed(weakened: Weakened) {
+    let (_, broken) = sweep(0..SEEDS_WEAKENED, weakened);
+    let (seed, report) = broken.unwrap_or_else(|| panic!("{weakened:?} broke nothing in {SEEDS_WEAKENED} seeds"));
+    println!("{weakened:?} is noticed at seed {seed}: {:?}", report.broken);
+}
+
+#[test]
+fn a_pivot_without_its_record_is_noticed() {
+    is_missed(Weakened { pivot_record: true, ..Weakened::default() });
+}
+
+#[test]
+fn a_turn_that_nobody_waits_for_is_noticed() {
+    is_missed(Weakened { turn_wait: true, ..Weakened::default() });
+}
+
+#[test]
+fn an_undo_of_only_what_is_known_is_noticed() {
+    is_missed(Weakened { full_undo: true, ..Weakened::default() });
+}
+
+#[test]
+fn a_missing_tombstone_is_noticed() {
+    is_missed(Weakened { tombstones: true, ..Weakened::default() });
+}
+
+#[test]
+fn every_step_survives_errors_and_crashes_at_every_moment() {
+    let (table, broken) = table::draw();
+    assert!(broken.is_empty(), "{broken:#?}");
+    insta::with_settings!({ prepend_module_to_snapshot => false, snapshot_path => "simulation/snapshots" }, {
+        insta::assert_snapshot!("every_step_at_every_moment", table);
+    });
 }

@@ -187,7 +187,7 @@ impl Journal for MemoryJournal {
             let name = self.name.clone();
             let flush = move |world: &World, store: &mut Store, now| {
                 let labels: Vec<_> = rows.iter().flat_map(|row| &row.labels).collect();
-                if labels.iter().any(|label| world.spring(label, When::Before).is_some()) {
+                if labels.iter().any(|label| world.spring(label, When::Before)) {
                     return vec![Fate::Unknown; rows.len()];
                 }
                 let fates = store.flush(owner, &rows, |_| world.happens(locked), now);
@@ -197,7 +197,7 @@ impl Journal for MemoryJournal {
                         world.violation(format!("{} broke {reason}", row.saga));
                     }
                 }
-                if labels.iter().any(|label| world.spring(label, When::After).is_some()) {
+                if labels.iter().any(|label| world.spring(label, When::After)) {
                     return vec![Fate::Unknown; rows.len()];
                 }
                 fates

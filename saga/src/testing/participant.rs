@@ -217,7 +217,7 @@ impl Participant {
 
     /// A request arrives. `None`: nobody is told what became of it.
     fn arrive(&self, verb: Verb, id: &str, label: &str) -> Option<Reply> {
-        if self.world.spring(label, When::Before).is_some() {
+        if self.world.spring(label, When::Before) {
             return None;
         }
         let now = self.world.now();
@@ -231,7 +231,7 @@ impl Participant {
             }
         };
         self.world.note(&format!("{label}: {reply:?}"));
-        if self.world.spring(label, When::After).is_some() {
+        if self.world.spring(label, When::After) {
             return None;
         }
         Some(reply)

@@ -16,6 +16,8 @@ pub enum Harm {
     Error,
     /// The worker of this name ends like by kill -9.
     Crash(String),
+    /// The worker of this name freezes, and hears the answer when it thaws.
+    Freeze(String),
 }
 
 /// A trap, for the first thing whose label begins with this one.

@@ -155,20 +155,30 @@ impl World {
         locked(&self.traps).push(trap);
     }
 
-    /// Takes the trap that what is labelled runs into, if there is one. A crash is carried out here.
-    pub(crate) fn spring(&self, label: &str, when: When) -> Option<Harm> {
+    /// Does the harm of the trap that what is labelled runs into; whether what was done, or is to be done, fails.
+    pub(crate) fn spring(&self, label: &str, when: When) -> bool {
         let harm = {
             let mut traps = locked(&self.traps);
-            let found = traps.iter().position(|trap| trap.when == when && label.starts_with(&trap.label))?;
+            let found = traps.iter().position(|trap| trap.when == when && label.starts_with(&trap.label));
+            let Some(found) = found else { return false };
             traps.remove(found).harm
         };
         self.note(&format!("trap {when:?} {label}: {harm:?}"));
-        if let Harm::Crash(worker) = &harm
-            && let Some(life) = self.lives().get(worker)
-        {
-            life.end();
+        match harm {
+            Harm::Error => true,
+            Harm::Crash(worker) => {
+                self.lives().get(&worker).inspect(|life| life.end());
+                true
+            }
+            Harm::Freeze(worker) => {
+                self.lives().get(&worker).inspect(|life| life.freeze());
+                false
+            }
         }
-        Some(harm)
+    }
+
+    pub(crate) fn clear_traps(&self) {
+        locked(&self.traps).clear();
     }
 
     pub(crate) fn traps_left(&self) -> usize {

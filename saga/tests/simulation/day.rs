@@ -4,13 +4,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use futures::{
-    FutureExt as _,
     stream::{FuturesUnordered, StreamExt as _},
 };
 use saga::{
     CANCEL, SagaId, Status, Verb,
     operate::{self, Asked, Order},
-    testing::{Crashed, Faults, Manners, Sim, Simulation, TraceHash, Weakened},
+    testing::{Crashed, Faults, Harm, Manners, Sim, Simulation, TraceHash, Trap, Weakened, When},
 };
 use serde_json::json;
 
@@ -21,19 +20,19 @@ use super::{
 
 const WORKERS: [&str; 2] = ["a", "b"];
 /// Longer than the default lease.
-const FREEZE_MOST: Duration = Duration::from_secs(14);
+const FREEZE_MOST_MS: u64 = 14_000;
 
 /// What came of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
-    pub trace: TraceHash,
-    pub broken: Vec<String>,
-    pub told: Vec<String>,
+pub(crate) struct Report {
+    pub(crate) trace: TraceHash,
+    pub(crate) broken: Vec<String>,
+    pub(crate) told: Vec<String>,
     /// How often what was met, so that nobody takes a quiet simulation for a good one.
-    pub met: BTreeMap<&'static str, u64>,
+    pub(crate) met: BTreeMap<&'static str, u64>,
 }
 
-pub fn run(seed: u64, weakened: Weakened) -> Report {
+pub(crate) fn run(seed: u64, weakened: Weakened) -> Report {
     Simulation::new(seed).faults(Faults::MANY).weakened(weakened).run(async |sim| day(sim).await)
 }
 
@@ -42,24 +41,14 @@ async fn day(sim: &Sim) -> Report {
     let busy = Duration::from_millis(1_500);
     shop.stock.behaves(Manners { refuses: 0.05, lapses: 0.12, ..Manners::default() });
     shop.bank.behaves(Manners { refuses: 0.08, processes: 0.3, processing_most: busy, ..Manners::default() });
+    let climate = climate(sim);
+    sim.faults(climate.clone());
     for worker in WORKERS {
         sim.worker(worker, [shop.definition()]).await;
     }
     let orders: Vec<_> = (0..3 + sim.number_below(5)).map(|_| sim.saga_id()).collect();
-    let mut buyers: FuturesUnordered<_> = orders.iter().map(|saga| buy(sim, *saga)).collect();
-    let mut weather = Box::pin(weather(sim)).fuse();
-    let mut bought = Vec::new();
-    loop {
-        futures::select_biased! {
-            buyer = buyers.next() => match buyer {
-                Some(buyer) => bought.push(buyer),
-                None => break,
-            },
-            () = weather => {}
-        }
-    }
-    drop(buyers);
-    weather.await;
+    let buyers: FuturesUnordered<_> = orders.iter().map(|saga| buy(sim, *saga)).collect();
+    let (bought, ()) = futures::join!(buyers.collect::<Vec<_>>(), weather(sim, &orders, &climate));
     heal(sim).await;
     let drained = sim.drained(Duration::from_secs(900)).await;
 
@@ -83,14 +72,14 @@ struct Buyer {
 async fn buy(sim: &Sim, saga: SagaId) -> Buyer {
     let mut buyer = Buyer { saga, begun: false, told: Vec::new() };
     sim.sleep(Duration::from_millis(sim.number_below(4_000))).await;
-    let patience = Duration::from_millis(300 + sim.number_below(9_000));
+    let patience = soon(sim, 9_000);
     let start = order(saga, Some(patience).filter(|_| sim.happens(0.7)));
     let worker = pick(sim);
     let asked = tokio::time::timeout(Duration::from_secs(20), sim.start(worker, KIND, &start)).await;
     buyer.begun = matches!(asked, Ok(Ok(Ok(()))));
     sim.note(&format!("{saga} asked of {worker}: {asked:?}"));
     for number in 0..sim.number_below(3) {
-        sim.sleep(Duration::from_millis(sim.number_below(2_500))).await;
+        sim.sleep(soon(sim, 2_500)).await;
         if sim.happens(0.4) {
             cancel(sim, saga, &format!("cancel.{number}")).await;
         }
@@ -126,26 +115,93 @@ fn pick(sim: &Sim) -> &'static str {
     WORKERS[usize::from(sim.happens(0.5))]
 }
 
+/// A time that is as likely below a tenth of `most_ms` as above.
+fn soon(sim: &Sim, most_ms: u64) -> Duration {
+    let most = if sim.happens(0.5) { most_ms / 10 } else { most_ms };
+    Duration::from_millis(20 + sim.number_below(most))
+}
+
+/// How bad a day it is, and how slow.
+fn climate(sim: &Sim) -> Faults {
+    let mut faults = if sim.happens(0.8) { Faults::MANY } else { Faults::NONE };
+    let slow = [1, 1, 4, 20][usize::try_from(sim.number_below(4)).expect("it is below four")];
+    faults.network.slowest *= slow;
+    faults.journal.slowest *= [1, slow][usize::from(sim.happens(0.3))];
+    faults
+}
+
 /// What befalls the workers.
-async fn weather(sim: &Sim) {
-    for _ in 0..sim.number_below(7) {
-        sim.sleep(Duration::from_millis(sim.number_below(3_000))).await;
+async fn weather(sim: &Sim, orders: &[SagaId], climate: &Faults) {
+    for _ in 0..2 + sim.number_below(6) {
+        sim.sleep(soon(sim, 2_500)).await;
         let worker = pick(sim);
-        if sim.happens(0.5) {
-            sim.crash(worker);
-            sim.sleep(Duration::from_millis(sim.number_below(9_000))).await;
-            again(sim, worker).await;
-        } else if sim.happens(0.8) {
-            sim.freeze(worker);
-            let most = u64::try_from(FREEZE_MOST.as_millis()).expect("some seconds");
-            sim.sleep(Duration::from_millis(sim.number_below(most))).await;
-            sim.thaw(worker);
-        } else {
-            let within = Duration::from_millis(sim.number_below(1_000));
-            let _: Result<_, Crashed> = sim.stop(worker, within).await;
-            again(sim, worker).await;
+        match sim.number_below(10) {
+            0..2 => {
+                sim.crash(worker);
+                sim.sleep(soon(sim, 9_000)).await;
+                again(sim, worker).await;
+            }
+            2..4 => {
+                sim.freeze(worker);
+                sim.sleep(soon(sim, FREEZE_MOST_MS)).await;
+                sim.thaw(worker);
+            }
+            4 => {
+                let _: Result<_, Crashed> = sim.stop(worker, soon(sim, 1_000)).await;
+                again(sim, worker).await;
+            }
+            // One place is hit exactly, if the order comes by there.
+            5..8 => {
+                sim.trap(place(sim, orders, worker));
+                sim.sleep(soon(sim, FREEZE_MOST_MS)).await;
+                if sim.is_alive(worker) {
+                    sim.thaw(worker);
+                } else {
+                    again(sim, worker).await;
+                }
+            }
+            8 => {
+                let mut journal_away = climate.clone();
+                journal_away.journal.failed = 1.0;
+                sim.faults(journal_away);
+                sim.sleep(soon(sim, 4_000)).await;
+                sim.faults(climate.clone());
+            }
+            _ => {
+                let mut all_away = climate.clone();
+                all_away.network.lost = 1.0;
+                sim.faults(all_away);
+                sim.sleep(soon(sim, 20_000)).await;
+                sim.faults(climate.clone());
+            }
         }
     }
+}
+
+/// One exact place in the life of one of the orders.
+fn place(sim: &Sim, orders: &[SagaId], worker: &str) -> Trap {
+    let any = |count: usize| {
+        let count = u64::try_from(count).expect("a few");
+        usize::try_from(sim.number_below(count)).expect("it is below a few")
+    };
+    let saga = orders[any(orders.len())];
+    let places = [
+        format!("stock ask {saga}"),
+        format!("stock settle {saga}"),
+        format!("stock revoke {saga}"),
+        format!("bank ask {saga}"),
+        format!("bank revoke {saga}"),
+        format!("post ask {saga}"),
+        format!("journal {saga} started"),
+        format!("journal {saga} step_done"),
+        format!("journal {saga} pivot_begun"),
+        format!("journal {saga} turned"),
+        format!("journal {saga} undo_done"),
+    ];
+    let label = places[any(places.len())].clone();
+    let when = if sim.happens(0.5) { When::Before } else { When::After };
+    let harm = if sim.happens(0.5) { Harm::Crash(worker.into()) } else { Harm::Freeze(worker.into()) };
+    Trap { label, when, harm }
 }
 
 async fn again(sim: &Sim, worker: &str) {
@@ -156,6 +212,7 @@ async fn again(sim: &Sim, worker: &str) {
 /// Everything works again, and an operator tells what is parked to go on.
 async fn heal(sim: &Sim) {
     sim.faults(Faults::NONE);
+    sim.clear_traps();
     for worker in WORKERS {
         sim.thaw(worker);
         sim.restart(worker).await;

@@ -11,10 +11,10 @@ use saga::{
 use super::shop::Shop;
 
 /// What was told to whoever waited for a saga, when that was said to be final.
-pub type Told = BTreeMap<SagaId, Vec<Status>>;
+pub(crate) type Told = BTreeMap<SagaId, Vec<Status>>;
 
 /// Every promise that was broken, in words. `sagas` were acknowledged: they must be there.
-pub fn broken(sim: &Sim, shop: &Shop, sagas: &[SagaId], told: &Told) -> Vec<String> {
+pub(crate) fn broken(sim: &Sim, shop: &Shop, sagas: &[SagaId], told: &Told) -> Vec<String> {
     let mut broken = sim.violations();
     for saga in sagas.iter().filter(|saga| sim.standing(**saga).is_none()) {
         broken.push(format!("{saga} was acknowledged and is not there"));

@@ -11,16 +11,16 @@ use serde_json::Value;
 
 /// Everybody the saga calls.
 #[derive(Clone)]
-pub struct Shop {
-    pub stock: Participant,
-    pub bank: Participant,
-    pub post: Participant,
+pub(crate) struct Shop {
+    pub(crate) stock: Participant,
+    pub(crate) bank: Participant,
+    pub(crate) post: Participant,
 }
 
-pub const KIND: &str = "order";
+pub(crate) const KIND: &str = "order";
 
 impl Shop {
-    pub fn open(sim: &Sim) -> Self {
+    pub(crate) fn open(sim: &Sim) -> Self {
         Self {
             stock: sim.participant("stock", Manners::default()),
             bank: sim.participant("bank", Manners::default()),
@@ -28,7 +28,7 @@ impl Shop {
         }
     }
 
-    pub fn definition(&self) -> Definition {
+    pub(crate) fn definition(&self) -> Definition {
         let undo = Retry { attempts_max: 60, ..Retry::STEP };
         Definition::new::<u32>(KIND, 1)
             .step(Reserve(self.stock.clone()))
@@ -44,7 +44,7 @@ impl Shop {
     }
 }
 
-pub fn order(saga: SagaId, patience: Option<Duration>) -> Start<u32> {
+pub(crate) fn order(saga: SagaId, patience: Option<Duration>) -> Start<u32> {
     Start {
         saga,
         input: 1,
