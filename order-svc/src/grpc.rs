@@ -1,5 +1,7 @@
 //! OrderService: parses, runs the use case in a task of its own, and says what came of it. Statuses are built here
-//! and nowhere else in this crate.
+//! and in `grpc/sagas.rs`, and nowhere else in this crate.
+
+pub mod sagas;
 
 use std::{pin::Pin, time::Duration};
 

@@ -19,9 +19,9 @@ pub mod wire;
 
 use std::time::Duration;
 
-use proto::orders::v1::order_service_server::OrderServiceServer;
+use proto::orders::v1::{order_service_server::OrderServiceServer, saga_service_server::SagaServiceServer};
 use runtime::{client::ConnectError, server::ServeError as ServerError};
-use saga::{Engine, EngineConfig, JournalError, OpenError, Stopped};
+use saga::{Engine, EngineConfig, JournalError, OpenError, Operations, Stopped};
 use sqlx::{
     PgPool,
     postgres::{PgConnectOptions, PgPoolOptions},
@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 pub use self::config::Config;
 use self::{
     audit::Audit,
-    grpc::OrderApi,
+    grpc::{OrderApi, sagas::SagaApi},
     peers::Peers,
     store::{Store, StoreError},
 };
@@ -84,7 +84,7 @@ pub async fn serve(
     };
     let definitions =
         [checkout::definition(&peers, &store, config.payment_grace()), refund::definition(&peers)];
-    let engine = Engine::open(pool, engine_config, definitions).await?;
+    let engine = Engine::open(pool.clone(), engine_config, definitions).await?;
 
     let audit = Audit::new(&store, &engine, &peers, &config);
     let auditing = tokio::spawn(async move { audit.run().await });
@@ -99,6 +99,7 @@ pub async fn serve(
     };
     let server = runtime::server::Server::new(listener)
         .service(OrderServiceServer::new(api))
+        .service(SagaServiceServer::new(SagaApi { operations: Operations::new(pool, engine.clone()) }))
         .reflection(proto::DESCRIPTOR_SET)
         .readiness(move || {
             let store = store.clone();

@@ -17,6 +17,7 @@ use crate::{
 };
 
 mod page;
+pub mod sagas;
 
 /// Most lines of an order, counted before merging.
 const LINES_MAX: usize = 1_500;
@@ -234,8 +235,8 @@ pub fn filter(request: api::ListOrdersRequest) -> Result<Filter, Vec<Violation>>
     let mut filter =
         Filter { customer_id, request_id, state, cancel_reason, before: None, limit: i64::from(page_size) };
     if !request.page_token.is_empty() {
-        match page::read(&request.page_token, &filter) {
-            Some(before) => filter.before = Some(before),
+        match page::read(&request.page_token, &page::of_orders(&filter)) {
+            Some(before) => filter.before = Some(OrderId(before)),
             None => violations.add("page_token", "is no token of a page with these filters"),
         }
     }
@@ -245,7 +246,7 @@ pub fn filter(request: api::ListOrdersRequest) -> Result<Filter, Vec<Violation>>
 /// The answer of ListOrders.
 pub fn listed(filter: &Filter, found: &Page) -> api::ListOrdersResponse {
     let next_page_token = match found.orders.last() {
-        Some(last) if !found.is_last => page::token(last.order_id, filter),
+        Some(last) if !found.is_last => page::token(last.order_id.0, &page::of_orders(filter)),
         _ => String::new(),
     };
     api::ListOrdersResponse { orders: found.orders.iter().map(order).collect(), next_page_token }

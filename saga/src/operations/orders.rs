@@ -88,7 +88,7 @@ impl Operations {
                 Taken::Reused => return Err(OperateError::RequestIdReused),
                 // It ended since it was read.
                 Taken::Ended => return self.told(saga, Outcome::Refused(TOO_LATE.into())).await,
-                Taken::Full => return Err(JournalError::TooManySignals(saga).into()),
+                Taken::Full => return self.told(saga, Outcome::Refused(FULL.into())).await,
             }
         }
         self.engine.nudge(saga);
@@ -168,4 +168,5 @@ impl Operations {
     }
 }
 
+const FULL: &str = "it holds as many signals as it may";
 const TOO_LATE: &str = "it ended before the order could be taken in";
