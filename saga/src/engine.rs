@@ -302,9 +302,13 @@ impl Engine {
             // What this process drives tells at once; the row is read for what another one drives.
             let is_over = Instant::now() >= end;
             if is_over || held.is_none() {
-                let standing = self.standing(saga).await?;
-                if is_over || standing.is_none_or(|standing| enough(&standing)) {
-                    return Ok(standing);
+                match self.standing(saga).await {
+                    Ok(standing) if is_over || standing.is_none_or(|standing| enough(&standing)) => {
+                        return Ok(standing);
+                    }
+                    // A read that failed is repeated as long as there is patience.
+                    Err(error) if is_over => return Err(error),
+                    Ok(_) | Err(_) => {}
                 }
             }
             tokio::select! {

@@ -1,12 +1,7 @@
 //! Starts sagas: with the writer's next flush, together with all others that start then, or in the caller's own
 //! transaction. Either way a saga that was acknowledged is on disk before any of its steps runs.
 
-use std::{
-    any::Any,
-    collections::BTreeMap,
-    sync::Arc,
-    time::Duration,
-};
+use std::{any::Any, collections::BTreeMap, sync::Arc, time::Duration};
 
 use serde::Serialize;
 use sqlx::PgConnection;

@@ -35,14 +35,18 @@ const SIGNALS_MAX: i64 = 1_000;
 const CLAIM_SLACK: TimeDelta = TimeDelta::milliseconds(50);
 /// Days whose partitions are made ahead.
 const DAYS_AHEAD: i64 = 7;
+/// Two claims, a read of signals, a scan.
+const READERS: u32 = 4;
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// One worker's journal.
 pub(crate) struct PgJournal {
     name: String,
     owner: OnceLock<WorkerId>,
-    /// The caller's pool: claims, reads, signals.
+    /// The caller's pool: signals only.
     pool: PgPool,
+    /// Claims and reads, with plans pinned as the writer's are.
+    reader: PgPool,
     /// The writer's own connection.
     writer: PgPool,
     /// The heartbeat's own connection: a lease is not lost because handlers use up the pool.
@@ -54,17 +58,18 @@ pub(crate) struct PgJournal {
 
 impl PgJournal {
     pub(crate) fn new(pool: PgPool, name: String) -> Self {
-        let one = |options| {
+        let own = |options, connections| {
             PgPoolOptions::new()
-                .max_connections(1)
+                .max_connections(connections)
                 .acquire_timeout(ACQUIRE_TIMEOUT)
                 .test_before_acquire(false)
                 .connect_lazy_with(options)
         };
         let options = pool.connect_options().as_ref().clone();
-        let (heart, ear) = (one(options.clone()), one(options.clone()));
-        let writer = one(options.options(flush::SESSION));
-        Self { name, owner: OnceLock::new(), pool, writer, heart, ear, listener: Mutex::new(None) }
+        let (heart, ear) = (own(options.clone(), 1), own(options.clone(), 1));
+        let pinned = options.options(flush::SESSION);
+        let (writer, reader) = (own(pinned.clone(), 1), own(pinned, READERS));
+        Self { name, owner: OnceLock::new(), pool, reader, writer, heart, ear, listener: Mutex::new(None) }
     }
 
     async fn make_partitions(&self, today: NaiveDate) -> Result<(), sqlx::Error> {
@@ -128,14 +133,14 @@ impl PgJournal {
             .bind(&claimable.knows)
             .bind(&claimable.paused_kinds)
             .bind(operate::SIGNAL)
-            .fetch_all(&self.pool)
+            .fetch_all(&self.reader)
             .await?;
         let taken: Vec<_> = rows.iter().map(|row| row.try_get("id").map(SagaId)).collect::<Result<_, _>>()?;
         if taken.is_empty() {
             return Ok(Vec::new());
         }
         let mut parts: HashMap<SagaId, Vec<(i64, String)>> = HashMap::with_capacity(taken.len());
-        for row in sqlx::query(sql::EVENTS).bind(ids(&taken)).fetch_all(&self.pool).await? {
+        for row in sqlx::query(sql::EVENTS).bind(ids(&taken)).fetch_all(&self.reader).await? {
             let part = (row.try_get("seq")?, row.try_get("events")?);
             parts.entry(SagaId(row.try_get("saga_id")?)).or_default().push(part);
         }
@@ -271,7 +276,7 @@ impl Journal for PgJournal {
         sagas: &'a [SagaId],
     ) -> BoxFuture<'a, Result<BTreeMap<SagaId, Position>, JournalError>> {
         Box::pin(async move {
-            let rows = sqlx::query(sql::POSITIONS).bind(ids(sagas)).fetch_all(&self.pool).await?;
+            let rows = sqlx::query(sql::POSITIONS).bind(ids(sagas)).fetch_all(&self.reader).await?;
             let position = |row: &PgRow| -> Result<(SagaId, Position), sqlx::Error> {
                 let status: String = row.try_get("status")?;
                 let unknown = || sqlx::Error::Decode(format!("no saga has status {status:?}").into());
@@ -302,12 +307,12 @@ impl Journal for PgJournal {
                 .bind(&claimable.paused_kinds)
                 .bind(look.limit)
                 .bind(operate::SIGNAL)
-                .fetch_all(&self.pool)
+                .fetch_all(&self.reader)
                 .await?;
             if let Some(held) = &look.adopt_except {
                 let forgotten =
                     sqlx::query(sql::FORGOTTEN).bind(self.owner().0).bind(ids(held)).bind(look.limit);
-                rows.extend(forgotten.fetch_all(&self.pool).await?);
+                rows.extend(forgotten.fetch_all(&self.reader).await?);
             }
             let sighting = |row: &PgRow| -> Result<Sighting, sqlx::Error> {
                 Ok(Sighting { saga: SagaId(row.try_get("id")?), due: row.try_get("due_at")? })
@@ -330,7 +335,7 @@ impl Journal for PgJournal {
         sagas: &'a [SagaId],
     ) -> BoxFuture<'a, Result<BTreeMap<SagaId, Vec<OpenSignal>>, JournalError>> {
         Box::pin(async move {
-            let rows = sqlx::query(sql::OPEN_SIGNALS).bind(ids(sagas)).fetch_all(&self.pool).await?;
+            let rows = sqlx::query(sql::OPEN_SIGNALS).bind(ids(sagas)).fetch_all(&self.reader).await?;
             let mut signals: BTreeMap<SagaId, Vec<OpenSignal>> = BTreeMap::new();
             for row in rows {
                 signals.entry(SagaId(row.try_get("saga_id")?)).or_default().push(OpenSignal {

@@ -14,13 +14,15 @@ use crate::{
 
 /// The writer's session. Plans are pinned to index lookups: a plan that was made while a table was small must not stay
 /// when it is large. A row that somebody else holds must not hold up the whole flush for longer.
-pub(super) const SESSION: [(&str, &str); 6] = [
+pub(super) const SESSION: [(&str, &str); 8] = [
+    ("enable_bitmapscan", "off"),
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
     ("enable_seqscan", "off"),
     ("jit", "off"),
     ("plan_cache_mode", "force_generic_plan"),
     ("lock_timeout", "50ms"),
+    ("idle_in_transaction_session_timeout", "2s"),
 ];
 
 /// How a flush goes about rows that somebody else holds.

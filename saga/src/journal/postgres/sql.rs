@@ -32,7 +32,8 @@ pub(super) const START_IN: &str = "
 INSERT INTO saga.instances (id, kind, version, status, seq, epoch, owner, deadline_at, attributes, started)
 VALUES ($1, $2, $3, 'RUNNING', 1, 1, $4, $5, $6::jsonb, $7::json)";
 
-/// Everything of one flush, in one statement: $1 owner. Per append $2 id, $3 epoch, $4 seq before, $5 seq after,
+/// Everything of one flush, in one statement: $1 owner, compared so that no index of owners can serve: the only plan is to
+/// look each row up by its id. Per append $2 id, $3 epoch, $4 seq before, $5 seq after,
 /// $6 status, $7 released, $8 due, $9 deadline, $10 error, $11 its events as JSON or NULL, $12 the whole history or
 /// NULL while it lives. Per start $13 id, $14 kind, $15 version, $16 deadline, $17 attributes, $18 first event. Per
 /// signal taken $19 id, $20 the event that took it. Gives the ids that were written; the others' rows must be read.
@@ -50,13 +51,13 @@ WITH wanted AS (
         due_at = w.due_at, deadline_at = w.deadline_at, last_error = w.last_error, claims = 0,
         updated_at = clock_timestamp()
     FROM wanted w
-    WHERE w.history IS NULL AND i.id = w.id AND i.owner = $1 AND i.epoch = w.epoch AND i.seq = w.seq_before",
+    WHERE w.history IS NULL AND i.id = w.id AND i.owner IS NOT DISTINCT FROM $1 AND i.epoch = w.epoch AND i.seq = w.seq_before",
             $locked,
             "
     RETURNING i.id, w.seq_before + 1 AS seq, w.epoch, w.body
 ), ended AS (
     DELETE FROM saga.instances i USING wanted w
-    WHERE w.history IS NOT NULL AND i.id = w.id AND i.owner = $1 AND i.epoch = w.epoch AND i.seq = w.seq_before",
+    WHERE w.history IS NOT NULL AND i.id = w.id AND i.owner IS NOT DISTINCT FROM $1 AND i.epoch = w.epoch AND i.seq = w.seq_before",
             $locked,
             "
     RETURNING i.id, i.kind, i.version, w.status, w.seq_after, w.epoch, w.last_error, i.attributes, i.created_at,
