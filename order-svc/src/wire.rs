@@ -235,7 +235,7 @@ pub fn filter(request: api::ListOrdersRequest) -> Result<Filter, Vec<Violation>>
     let mut filter =
         Filter { customer_id, request_id, state, cancel_reason, before: None, limit: i64::from(page_size) };
     if !request.page_token.is_empty() {
-        match page::read(&request.page_token, &page::of_orders(&filter)) {
+        match page::read(&request.page_token, &filters_of(&filter)) {
             Some(before) => filter.before = Some(OrderId(before)),
             None => violations.add("page_token", "is no token of a page with these filters"),
         }
@@ -243,10 +243,15 @@ pub fn filter(request: api::ListOrdersRequest) -> Result<Filter, Vec<Violation>>
     violations.none_or(filter)
 }
 
+/// The filters of a list, as one text for its page tokens.
+fn filters_of(filter: &Filter) -> String {
+    format!("{:?}|{:?}|{:?}|{:?}", filter.customer_id, filter.request_id, filter.state, filter.cancel_reason)
+}
+
 /// The answer of ListOrders.
 pub fn listed(filter: &Filter, found: &Page) -> api::ListOrdersResponse {
     let next_page_token = match found.orders.last() {
-        Some(last) if !found.is_last => page::token(last.order_id.0, &page::of_orders(filter)),
+        Some(last) if !found.is_last => page::token(last.order_id.0, &filters_of(filter)),
         _ => String::new(),
     };
     api::ListOrdersResponse { orders: found.orders.iter().map(order).collect(), next_page_token }

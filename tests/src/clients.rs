@@ -6,11 +6,14 @@ use anyhow::Result;
 use proto::inventory::v1::inventory_service_client::InventoryServiceClient;
 use proto::inventory::v1::stock_service_client::StockServiceClient;
 use proto::orders::v1::order_service_client::OrderServiceClient;
+use proto::orders::v1::saga_service_client::SagaServiceClient;
 use proto::payment::v1::payment_service_client::PaymentServiceClient;
 use tonic::transport::{Channel, Endpoint};
 
 /// Client of orders.v1.OrderService.
 pub type Orders = OrderServiceClient<Channel>;
+/// Client of orders.v1.SagaService.
+pub type Sagas = SagaServiceClient<Channel>;
 /// Client of inventory.v1.InventoryService.
 pub type Inventory = InventoryServiceClient<Channel>;
 /// Client of inventory.v1.StockService.
@@ -26,11 +29,13 @@ pub fn channel(url: &str) -> Result<Channel> {
     Ok(endpoint.tcp_nodelay(true).connect_timeout(CONNECT_TIMEOUT).connect_lazy())
 }
 
-/// The four services of a running system.
+/// The services of a running system.
 #[derive(Debug, Clone)]
 pub struct Clients {
     /// orders.v1.OrderService.
     pub orders: Orders,
+    /// orders.v1.SagaService.
+    pub sagas: Sagas,
     /// inventory.v1.InventoryService.
     pub inventory: Inventory,
     /// inventory.v1.StockService.
@@ -42,9 +47,10 @@ pub struct Clients {
 impl Clients {
     /// Clients for three addresses (`http://host:port`). Connects at the first call.
     pub fn connect(orders_url: &str, inventory_url: &str, payment_url: &str) -> Result<Self> {
-        let inventory = channel(inventory_url)?;
+        let (orders, inventory) = (channel(orders_url)?, channel(inventory_url)?);
         Ok(Self {
-            orders: Orders::new(channel(orders_url)?),
+            orders: Orders::new(orders.clone()),
+            sagas: Sagas::new(orders),
             inventory: Inventory::new(inventory.clone()),
             stock: Stock::new(inventory),
             payments: Payments::new(channel(payment_url)?),

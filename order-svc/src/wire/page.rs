@@ -3,8 +3,6 @@
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use crate::store::Filter;
-
 const CHECK_BYTES: usize = 8;
 
 /// The token of the page after `last`, with these filters.
@@ -19,11 +17,6 @@ pub(super) fn read(token: &str, filters: &str) -> Option<Uuid> {
     let bytes = hex::decode(token).ok()?;
     let (id, given) = bytes.split_at_checked(16)?;
     (given == check(filters)).then(|| Uuid::from_slice(id).ok()).flatten()
-}
-
-/// The filters of a list of orders, as one text.
-pub(super) fn of_orders(filter: &Filter) -> String {
-    format!("{:?}|{:?}|{:?}|{:?}", filter.customer_id, filter.request_id, filter.state, filter.cancel_reason)
 }
 
 fn check(filters: &str) -> [u8; CHECK_BYTES] {

@@ -83,12 +83,12 @@ fn one_order_has_one_currency() {
 fn a_page_token_belongs_to_its_filters() {
     let guests = Filter { limit: 1, ..Filter::default() };
     let order = OrderId(Uuid::now_v7());
-    let token = page::token(order.0, &page::of_orders(&guests));
-    assert_eq!(page::read(&token, &page::of_orders(&guests)), Some(order.0));
+    let token = page::token(order.0, &filters_of(&guests));
+    assert_eq!(page::read(&token, &filters_of(&guests)), Some(order.0));
     let others = Filter { customer_id: Some("c".into()), limit: 1, ..Filter::default() };
-    assert_eq!(page::read(&token, &page::of_orders(&others)), None);
+    assert_eq!(page::read(&token, &filters_of(&others)), None);
     for wrong in ["", "zz", "00", &token[..30]] {
-        assert_eq!(page::read(wrong, &page::of_orders(&guests)), None, "{wrong}");
+        assert_eq!(page::read(wrong, &filters_of(&guests)), None, "{wrong}");
     }
 }
 
