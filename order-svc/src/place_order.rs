@@ -1,11 +1,12 @@
 //! Places an order: the order row and its saga with one flush of the journal, once per request id.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Mutex, time::Duration};
 
+use chrono::{DateTime, Utc};
 use saga::{Begun, Engine, Priority, SagaId, Seq, Standing, Start, StartError};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
-use uuid::Uuid;
+use uuid::{ContextV7, Timestamp, Uuid};
 
 use crate::{
     checkout::{self, Checkout, progress::OrderRows},
@@ -51,7 +52,7 @@ pub async fn place_order(
     let end = Instant::now() + patience;
     let fingerprint = fingerprint(&placement);
     let request_id = placement.request_id.clone();
-    let order_id = OrderId(Uuid::now_v7());
+    let order_id = next_id(engine.now());
     let saga = SagaId::generate();
     let start = Start {
         saga,
@@ -87,6 +88,14 @@ pub async fn place_order(
             unreachable!("the engine was given its definitions: {error}")
         }
     }
+}
+
+/// Ids are ordered by the database's time, as lists of orders are: a step of the local clock must not put a new order
+/// behind older ones.
+fn next_id(now: DateTime<Utc>) -> OrderId {
+    static LAST: Mutex<ContextV7> = Mutex::new(ContextV7::new());
+    let seconds = u64::try_from(now.timestamp()).unwrap_or_default();
+    OrderId(Uuid::new_v7(Timestamp::from_unix(&LAST, seconds, now.timestamp_subsec_nanos())))
 }
 
 async fn repeated(
@@ -187,6 +196,14 @@ mod tests {
         assert_eq!(one, fingerprint(&placement(&[("B", 1, 5), ("A", 1, 10), ("A", 2, 10)])));
         assert_ne!(one, fingerprint(&placement(&[("A", 3, 11), ("B", 1, 5)])));
         assert_ne!(one, fingerprint(&placement(&[("A", 1, 10), ("B", 3, 5)])));
+    }
+
+    #[test]
+    fn ids_are_ordered_by_the_time_they_are_given() {
+        let now = DateTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let ids: Vec<_> = (0..1_000).map(|_| next_id(now)).collect();
+        assert!(ids.is_sorted_by(|one, next| one < next), "within one millisecond");
+        assert!(next_id(now + Duration::from_millis(1)) > ids[999]);
     }
 
     #[test]

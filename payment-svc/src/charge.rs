@@ -9,11 +9,11 @@ use crate::{
     record::{Charge, Payment, Telling},
     store::{Begun, StoreError},
 };
-use chrono::{TimeDelta, Utc};
+use std::time::Duration;
 
 /// How long after it was first asked for a charge may be sent again under its key. Providers remember keys for a day;
-/// after that a repeat could be a second charge, so it is only asked for.
-const RESEND_WITHIN: TimeDelta = TimeDelta::hours(23);
+/// after that a repeat could be a second charge, so it is only asked for. By the book's clock, as everything here.
+const RESEND_WITHIN: Duration = Duration::from_hours(23);
 
 /// Why a charge has no answer. A payment that was declined or cancelled is an answer.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +52,9 @@ impl Payments {
         }
         match self.provider.query(payment.payment_id.clone()).await {
             Ok(Some(fact)) => Ok(self.settle_read(&payment, &fact, telling).await?),
-            Ok(None) if Utc::now() - payment.created_at < RESEND_WITHIN => self.send(payment, telling).await,
+            Ok(None) if self.store.is_younger(&payment.payment_id, RESEND_WITHIN).await? => {
+                self.send(payment, telling).await
+            }
             Ok(None) | Err(Failure::Unknown) => Ok(payment),
             Err(Failure::NotExecuted) => Err(ChargeError::ProviderUnavailable),
         }

@@ -135,6 +135,12 @@ impl Store {
         row.as_ref().map(row::payment).transpose()
     }
 
+    /// Whether a payment was asked for less than `age` ago.
+    pub(crate) async fn is_younger(&self, id: &PaymentId, age: Duration) -> Result<bool, StoreError> {
+        let age_ms = i64::try_from(age.as_millis()).unwrap_or(i64::MAX);
+        Ok(sqlx::query_scalar(sql::IS_YOUNGER).bind(id.as_str()).bind(age_ms).fetch_one(&self.pool).await?)
+    }
+
     /// The payments of a scope, oldest first, at most [`SCOPE_BATCH`].
     pub(crate) async fn list(&self, scope: &Scope) -> Result<Vec<Payment>, StoreError> {
         let rows =

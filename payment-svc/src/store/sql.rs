@@ -44,6 +44,11 @@ pub(super) const FIND: &str = "\
 -- payment.find
 select * from payment.payments where payment_id = $1";
 
+/// $1 payment, $2 age in ms.
+pub(super) const IS_YOUNGER: &str = "\
+-- payment.is_younger
+select created_at > clock_timestamp() - $2::bigint * interval '1 ms' from payment.payments where payment_id = $1";
+
 /// $1 payment.
 pub(super) const LOCK: &str = "\
 -- payment.lock
