@@ -21,3 +21,4 @@ pub mod service;
 pub mod sink;
 pub mod stack;
 pub mod stores;
+pub mod wall_clock;

@@ -98,9 +98,9 @@ async fn serve(listener: TcpListener, target: String, gate: Arc<Gate>) {
         let (target, gate) = (target.clone(), Arc::clone(&gate));
         lines.spawn(async move {
             // A target that is not there is seen by the caller as a connection that ends.
-            let Ok(called) = TcpStream::connect(&target).await else { return };
-            if caller.set_nodelay(true).is_ok() && called.set_nodelay(true).is_ok() {
-                line::carry(caller, called, &gate).await;
+            let Ok(target) = TcpStream::connect(target).await else { return };
+            if caller.set_nodelay(true).is_ok() && target.set_nodelay(true).is_ok() {
+                line::carry(caller, target, &gate).await;
             }
         });
         while lines.try_join_next().is_some() {}

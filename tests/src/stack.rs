@@ -120,9 +120,10 @@ impl Plan {
         let sink = if self.traced { Some(Sink::start().await?) } else { None };
         let ports = Ports { order: Port::claim()?, inventory: Port::claim()?, payment: Port::claim()? };
         let urls = Urls::of(&ports);
-        let links = match self.linked {
-            true => Some(Links::start(&stores.orders.url, &urls.inventory, &urls.payment).await?),
-            false => None,
+        let links = if self.linked {
+            Some(Links::start(&stores.orders.url, &urls.inventory, &urls.payment).await?)
+        } else {
+            None
         };
         let service = |part, port| {
             let mut env = environment(part, &stores, &urls, sink.as_ref(), &self);

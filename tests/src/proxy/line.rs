@@ -36,17 +36,17 @@ struct Line<'g> {
 }
 
 /// Carries a connection until both ends have ended it.
-pub(super) async fn carry(caller: TcpStream, called: TcpStream, gate: &Gate) {
+pub(super) async fn carry(caller: TcpStream, target: TcpStream, gate: &Gate) {
     let line = Line { gate, asked: watch::channel(Asked::NotHeld).0, silent: AtomicBool::new(false) };
     let (from_caller, to_caller) = caller.into_split();
-    let (from_called, to_called) = called.into_split();
+    let (from_target, to_target) = target.into_split();
     // An end that was torn off ends the other one: its halves are dropped.
-    let (_, _) = tokio::join!(line.requests(from_caller, to_called), line.answers(from_called, to_caller));
+    let (_, _) = tokio::join!(line.requests(from_caller, to_target), line.answers(from_target, to_caller));
     line.request_ended();
 }
 
 impl Line<'_> {
-    async fn requests(&self, mut caller: OwnedReadHalf, mut called: OwnedWriteHalf) -> std::io::Result<()> {
+    async fn requests(&self, mut caller: OwnedReadHalf, mut target: OwnedWriteHalf) -> std::io::Result<()> {
         let mut requests = Requests::new(self.gate.protocol);
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
@@ -56,15 +56,15 @@ impl Line<'_> {
             }
             let bytes = &chunk[..length];
             match requests.read(bytes, self.gate) {
-                Verdict::Pass => called.write_all(bytes).await?,
+                Verdict::Pass => target.write_all(bytes).await?,
                 Verdict::HoldAnswer => {
                     self.silent.store(true, Ordering::Release);
-                    called.write_all(bytes).await?;
+                    target.write_all(bytes).await?;
                 }
                 Verdict::HoldFrom(at) => {
-                    called.write_all(&bytes[..at]).await?;
+                    target.write_all(&bytes[..at]).await?;
                     let held = bytes[at..].to_vec();
-                    self.hold(held, &mut requests, &mut caller, &mut called).await?;
+                    self.hold(held, &mut requests, &mut caller, &mut target).await?;
                 }
             }
         }
@@ -76,12 +76,12 @@ impl Line<'_> {
         mut pending: Vec<u8>,
         requests: &mut Requests,
         caller: &mut OwnedReadHalf,
-        called: &mut OwnedWriteHalf,
+        target: &mut OwnedWriteHalf,
     ) -> std::io::Result<()> {
         // Before it is held: a release that comes at once must not be missed.
         let mut released = self.gate.released();
         if !self.gate.hold_request() {
-            return called.write_all(&pending).await;
+            return target.write_all(&pending).await;
         }
         self.asked.send_replace(Asked::Held);
         let mut chunk = vec![0; CHUNK_BYTES];
@@ -103,8 +103,14 @@ impl Line<'_> {
                 return Err(std::io::ErrorKind::ConnectionAborted.into());
             }
         }
-        called.write_all(&pending).await?;
-        self.asked.send_replace(Asked::Delivered);
+        target.write_all(&pending).await?;
+        self.asked.send_if_modified(|asked| {
+            let is_held = *asked == Asked::Held;
+            if is_held {
+                *asked = Asked::Delivered;
+            }
+            is_held
+        });
         if !alive {
             let mut asked = self.asked.subscribe();
             // Unanswered, it shows where the release is waited for.
@@ -113,12 +119,14 @@ impl Line<'_> {
         Ok(())
     }
 
-    async fn answers(&self, mut called: OwnedReadHalf, mut caller: OwnedWriteHalf) -> std::io::Result<()> {
+    async fn answers(&self, mut target: OwnedReadHalf, mut caller: OwnedWriteHalf) -> std::io::Result<()> {
         let mut answers = Answers::new(self.gate.protocol);
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
-            let length = called.read(&mut chunk).await?;
+            let length = target.read(&mut chunk).await.unwrap_or_default();
             if length == 0 {
+                // Whoever was called gave it up: what is held for them will not be answered.
+                self.request_ended();
                 return Ok(());
             }
             let bytes = &chunk[..length];

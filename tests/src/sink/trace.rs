@@ -51,6 +51,21 @@ impl Trace {
         self.spans.iter().map(|span| span.service.as_str()).collect()
     }
 
+    /// That another process went on with this story: a span says that it resumes, and links to what was interrupted.
+    pub fn resumed(&self) -> Result<()> {
+        let resumed: Vec<&Span> =
+            self.spans.iter().filter(|span| span.attribute("saga.resumed") == "true").collect();
+        ensure!(!resumed.is_empty(), "no span says that it resumed");
+        for span in resumed {
+            let is_that = |why: &String| why == "resumes";
+            let link = span.links.iter().find(|link| link.attributes.get("saga.link").is_some_and(is_that));
+            let link = link.with_context(|| format!("{} links to nothing it resumes", span.name))?;
+            ensure!(link.trace_id == self.trace_id, "a link out of the trace: {link:?}");
+            ensure!(link.span_id != span.span_id, "a link to itself: {link:?}");
+        }
+        Ok(())
+    }
+
     /// That every span but the root has its parent here: nothing of the story is missing.
     pub fn whole(&self) -> Result<()> {
         let tops: Vec<&str> = self.tops().map(|span| span.name.as_str()).collect();
