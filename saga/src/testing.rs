@@ -130,6 +130,8 @@ pub use self::{
 };
 use self::{journal::MemoryJournal, life::Stage, world::World};
 
+/// No run takes longer in virtual time.
+const RUN_MOST: Duration = Duration::from_hours(24);
 /// Observations that are told when a simulated run fails.
 const TOLD_MAX: usize = 60;
 /// How often an engine whose registration failed is opened anew.
@@ -168,7 +170,7 @@ impl Simulation {
     /// Runs `body` in virtual time, on one thread. When it panics, the seed and the last observations are printed.
     ///
     /// # Panics
-    /// When `body` does.
+    /// When `body` does, or takes longer than a day of virtual time.
     #[expect(clippy::print_stderr, reason = "a failed run is of no use without its seed")]
     pub fn run<T>(self, body: impl AsyncFnOnce(&Sim) -> T) -> T {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -179,7 +181,11 @@ impl Simulation {
         runtime.block_on(async {
             let world = World::new(self.seed, self.faults, self.weakened);
             let sim = Sim { world: Arc::clone(&world), workers: Mutex::default(), lives: Mutex::default() };
-            match AssertUnwindSafe(body(&sim)).catch_unwind().await {
+            let run = async {
+                let run = tokio::time::timeout(RUN_MOST, body(&sim)).await;
+                run.unwrap_or_else(|_| panic!("the run waits for something that never comes"))
+            };
+            match AssertUnwindSafe(run).catch_unwind().await {
                 Ok(result) => result,
                 Err(panic) => {
                     eprintln!("seed {} failed; the last observations:", world.seed);

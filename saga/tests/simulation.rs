@@ -103,7 +103,8 @@ const SEEDS_WEAKENED: u64 = 3_000;
 
 fn is_missed(weakened: Weakened) {
     let (_, broken) = sweep(0..SEEDS_WEAKENED, weakened);
-    let (seed, report) = broken.unwrap_or_else(|| panic!("{weakened:?} broke nothing in {SEEDS_WEAKENED} seeds"));
+    let (seed, report) =
+        broken.unwrap_or_else(|| panic!("{weakened:?} broke nothing in {SEEDS_WEAKENED} seeds"));
     println!("{weakened:?} is noticed at seed {seed}: {:?}", report.broken);
 }
 

@@ -3,13 +3,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use futures::{
-    stream::{FuturesUnordered, StreamExt as _},
-};
+use futures::stream::{FuturesUnordered, StreamExt as _};
 use saga::{
     CANCEL, SagaId, Status, Verb,
     operate::{self, Asked, Order},
-    testing::{Crashed, Faults, Harm, Manners, Sim, Simulation, TraceHash, Trap, Weakened, When},
+    testing::{Faults, Harm, Manners, Sim, Simulation, TraceHash, Trap, Weakened, When},
 };
 use serde_json::json;
 
@@ -147,7 +145,11 @@ async fn weather(sim: &Sim, orders: &[SagaId], climate: &Faults) {
                 sim.thaw(worker);
             }
             4 => {
-                let _: Result<_, Crashed> = sim.stop(worker, soon(sim, 1_000)).await;
+                // Frozen, it does not stop.
+                let within = soon(sim, 1_000);
+                if tokio::time::timeout(within * 3, sim.stop(worker, within)).await.is_err() {
+                    sim.crash(worker);
+                }
                 again(sim, worker).await;
             }
             // One place is hit exactly, if the order comes by there.

@@ -48,9 +48,8 @@ fn of_saga(sim: &Sim, shop: &Shop, saga: SagaId, told: &[Status]) -> Vec<String>
         Status::Undone if (held, sold, kept, posted) != (0, 0, 0, 0) => {
             broken.push(format!("is undone and something is left: {facts}"));
         }
-        Status::Parked if sim.last_error(saga).is_none_or(|reason| reason.is_empty()) => {
-            broken.push("is parked without a reason".to_owned());
-        }
+        // It would wait for an operator, who was there: everything works again, and nobody can do more.
+        Status::Parked => broken.push(format!("stays parked ({:?}): {facts}", sim.last_error(saga))),
         Status::Running | Status::Undoing => broken.push(format!("hangs: {facts}")),
         _ => {}
     }

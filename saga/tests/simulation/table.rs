@@ -91,7 +91,10 @@ async fn cell(sim: &Sim, place: Place, moment: Moment, harm: Harm) -> (String, V
     let crashes = matches!(harm, Harm::Crash(_));
     sim.worker("a", [shop.definition()]).await;
     sim.trap(Trap { label, when, harm });
-    sim.start("a", KIND, &order(saga, patience)).await.expect("no crash before its start").expect("it starts");
+    sim.start("a", KIND, &order(saga, patience))
+        .await
+        .expect("no crash before its start")
+        .expect("it starts");
     if crashes {
         sim.ended("a").await;
         sim.restart("a").await;
@@ -119,7 +122,6 @@ fn calls(shop: &Shop, saga: SagaId) -> String {
     let scope = format!("{saga}.");
     let all = [&shop.stock, &shop.bank, &shop.post];
     let calls = all.into_iter().flat_map(|participant| participant.calls());
-    let calls: Vec<_> =
-        calls.map(|(call, times)| format!("{} ×{times}", call.replace(&scope, ""))).collect();
+    let calls: Vec<_> = calls.map(|(call, times)| format!("{} ×{times}", call.replace(&scope, ""))).collect();
     calls.join(", ")
 }
