@@ -5,10 +5,11 @@ use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::Signal;
 use nix::unistd::{User, geteuid};
 use tempfile::TempDir;
 
@@ -43,7 +44,7 @@ impl Postgres {
         if let Some(cluster) = running.upgrade() {
             return Ok(Self::Private(cluster));
         }
-        let cluster = Arc::new(Cluster::start()?);
+        let cluster = Arc::new(Cluster::start(Synced::Never)?);
         *running = Arc::downgrade(&cluster);
         Ok(Self::Private(cluster))
     }
@@ -57,41 +58,77 @@ impl Postgres {
     }
 }
 
-/// A Postgres cluster in a temporary folder. Without fsync: its machine may crash, the processes under test may not
-/// notice, because what they are tested for is their own death.
+/// Whether a cluster forces its log to disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Synced {
+    /// As in production.
+    Always,
+    /// Its machine may not crash: for tests of what is not about the disk.
+    Never,
+}
+
+/// A Postgres cluster in a temporary folder.
 #[derive(Debug)]
 pub struct Cluster {
     port: Port,
-    _server: Process,
-    _folder: TempDir,
+    home: TempDir,
+    synced: Synced,
+    /// `None`: it crashed.
+    server: Mutex<Option<Process>>,
 }
 
 impl Cluster {
-    fn start() -> Result<Self> {
+    /// Makes it and starts it. Blocks until it takes queries.
+    pub fn start(synced: Synced) -> Result<Self> {
         let programs = programs()?;
-        let folder = tempfile::Builder::new().prefix("holdfast-pg-").tempdir_in("/tmp")?;
-        let data = folder.path().join("data");
-        let log = folder.path().join("log");
+        let home = tempfile::Builder::new().prefix("holdfast-pg-").tempdir_in("/tmp")?;
         let user = server_user()?;
         if let Some(user) = &user {
-            chown(folder.path(), Some(user.uid.as_raw()), Some(user.gid.as_raw()))?;
+            chown(home.path(), Some(user.uid.as_raw()), Some(user.gid.as_raw()))?;
         }
         let made = as_user(Command::new(programs.join("initdb")), user.as_ref())
             .args(["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-sync", "-D"])
-            .arg(&data)
-            .current_dir(folder.path())
+            .arg(home.path().join("data"))
+            .current_dir(home.path())
             .output()?;
         ensure!(made.status.success(), "initdb failed: {}", String::from_utf8_lossy(&made.stderr));
-        let port = Port::claim()?;
-        let mut command = as_user(Command::new(programs.join("postgres")), user.as_ref());
-        command.arg("-D").arg(&data).arg("-p").arg(port.number().to_string()).current_dir(folder.path());
-        command.arg("-k").arg(folder.path());
-        for setting in ["listen_addresses=127.0.0.1", "fsync=off", "max_connections=300"] {
+        let cluster = Self { port: Port::claim()?, home, synced, server: Mutex::new(None) };
+        cluster.restart()?;
+        Ok(cluster)
+    }
+
+    /// Takes it down as a crash does: no session is ended, nothing is written out. Blocks until it is gone.
+    pub fn crash(&self) -> Result<()> {
+        let mut server = self.server().take().context("it is down already")?;
+        server.signal(Signal::SIGQUIT)?;
+        let asked = Instant::now();
+        while server.ended()?.is_none() {
+            ensure!(asked.elapsed() < READY_WITHIN, "postgres does not end: {}", server.log_tail(20));
+            std::thread::sleep(PROBE_EVERY);
+        }
+        Ok(())
+    }
+
+    /// Starts it after a crash, on the same port. Blocks until it has recovered and takes queries.
+    pub fn restart(&self) -> Result<()> {
+        let (home, data) = (self.home.path(), self.home.path().join("data"));
+        // The one of the server that crashed would say "ready".
+        let _ = std::fs::remove_file(data.join("postmaster.pid"));
+        let mut command = as_user(Command::new(programs()?.join("postgres")), server_user()?.as_ref());
+        command.arg("-D").arg(&data).arg("-p").arg(self.port.number().to_string()).current_dir(home);
+        command.arg("-k").arg(home);
+        let fsync = if self.synced == Synced::Always { "fsync=on" } else { "fsync=off" };
+        for setting in ["listen_addresses=127.0.0.1", fsync, "max_connections=300"] {
             command.args(["-c", setting]);
         }
-        let mut server = Process::spawn("postgres", &mut command, &log)?;
+        let mut server = Process::spawn("postgres", &mut command, &home.join("log"))?;
         wait_ready(&mut server, &data)?;
-        Ok(Self { port, _server: server, _folder: folder })
+        *self.server() = Some(server);
+        Ok(())
+    }
+
+    fn server(&self) -> MutexGuard<'_, Option<Process>> {
+        self.server.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -1,8 +1,10 @@
-//! Cases C27 and C61: order-svc killed for good, and killed in the middle of a saga that another process finishes.
+//! Cases C27 and C61: order-svc killed for good, and killed in the middle of a saga, or of a hundred, that another process
+//! finishes.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use harness::clients::Orders;
 use harness::deadline::eventually;
 use harness::invariants::{hold, hold_for_stock};
@@ -10,7 +12,7 @@ use harness::requests::{pay_later, pay_now};
 use harness::service::Part;
 use harness::stack::{Plan, Stack, has_ended};
 use proto::orders::v1::order::State;
-use proto::orders::v1::{GetOrderRequest, ListOrdersRequest, Order};
+use proto::orders::v1::{CreateOrderRequest, GetOrderRequest, ListOrdersRequest, Order};
 use proto::payment::v1::{ListPaymentsRequest, payment};
 
 const SOON: Duration = Duration::from_secs(15);
@@ -99,4 +101,77 @@ async fn c61_another_process_finishes_a_killed_ones_saga_in_its_trace() -> Resul
     hold(&stack).await?;
     assert_eq!(stack.counters("A").await?, (3, 0, 2));
     Ok(())
+}
+
+/// Sagas that have not ended.
+const OPEN: &str = "SELECT count(*) FROM saga.sagas WHERE status NOT IN ('COMPLETED', 'UNDONE')";
+/// Of order-svc, as it is by default.
+const LEASE: Duration = Duration::from_secs(5);
+
+/// Places an order with one process, and repeats the same request at another one when the first is gone.
+async fn place_anywhere(first: Orders, second: Orders, request: CreateOrderRequest) -> Result<Order> {
+    let mut last = None;
+    for mut orders in [first, second.clone(), second] {
+        match orders.create_order(request.clone()).await {
+            Ok(order) => return Ok(order.into_inner()),
+            Err(status) => last = Some(status),
+        }
+    }
+    bail!("{} is not placed: {last:?}", request.request_id)
+}
+
+#[tokio::test]
+async fn a_burst_of_orders_outlives_the_process_that_took_them() -> Result<()> {
+    const ORDERS: usize = 200;
+    let mut stack = Stack::start().await?;
+    stack.receive("A", 1_000).await?;
+    let mut second = stack.another(Part::Order)?;
+    second.start().await?;
+    let orders = Orders::new(second.channel()?);
+    // Decided at once: how long a provider takes is not what is measured.
+    let tokens = ["sim_approve", "sim_decline", "sim_approve", "sim_approve"];
+    let callers: Vec<_> = (0..ORDERS)
+        .map(|number| {
+            let request = pay_now(&format!("burst-{number}"), &[("A", 1)], tokens[number % tokens.len()]);
+            tokio::spawn(place_anywhere(stack.clients.orders.clone(), orders.clone(), request))
+        })
+        .collect();
+    let database = stack.stores.orders.pool()?;
+    eventually("half of the burst is on disk", SOON, async || {
+        let placed: i64 =
+            sqlx::query_scalar("SELECT count(*) FROM orders.orders").fetch_one(&database).await?;
+        ensure!(placed >= i64::try_from(ORDERS / 2)?, "{placed}");
+        Ok(())
+    })
+    .await?;
+    stack.order.kill();
+    let killed = tokio::time::Instant::now();
+    let open_then: i64 = sqlx::query_scalar(OPEN).fetch_one(&database).await?;
+    eventually("every order is at rest", LEASE + Duration::from_secs(5), async || {
+        let open: i64 = sqlx::query_scalar(OPEN).fetch_one(&database).await?;
+        ensure!(open == 0, "{open} are not");
+        Ok(())
+    })
+    .await?;
+    println!("{open_then} under way at the kill, all at rest after {:?}", killed.elapsed());
+    assert!(open_then > 0, "nothing was under way: this was no crash");
+    let mut ends = BTreeMap::new();
+    for (number, caller) in callers.into_iter().enumerate() {
+        let order = caller.await??;
+        let wanted = if number % tokens.len() == 1 { State::Cancelled } else { State::Confirmed };
+        let ended = eventually("it ends", SOON, async || {
+            let request = GetOrderRequest { order_id: order.order_id.clone() };
+            let order = orders.clone().get_order(request).await?.into_inner();
+            ensure!(has_ended(order.state()), "it is {:?}", order.state());
+            Ok(order)
+        });
+        assert_eq!(ended.await?.state(), wanted, "{}", order.request_id);
+        ends.insert(order.order_id, order.request_id);
+    }
+    assert_eq!(ends.len(), ORDERS, "orders are shared by requests");
+    stack.order.start().await?;
+    hold(&stack).await?;
+    let sold = i64::try_from(ORDERS * 3 / 4)?;
+    assert_eq!(stack.counters("A").await?, (1_000 - sold, 0, sold));
+    second.stop().await
 }
