@@ -13,7 +13,10 @@ CREATE TABLE saga.workers (
     -- Past this instant (database clock) anyone may take over what the worker owns.
     lease_until  timestamptz NOT NULL,
     -- The definitions it has, as "kind@version".
-    knows        text[] NOT NULL
+    knows        text[] NOT NULL,
+    -- Starts that were sent under a lower number and arrive late are refused, and all of a worker that is gone: their
+    -- sagas may have ended meanwhile.
+    fence        bigint NOT NULL DEFAULT 0
 );
 
 -- What operators stopped for a while: all sagas of a kind, or all calls of a participant.

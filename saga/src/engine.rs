@@ -423,7 +423,13 @@ impl Engine {
         let engine = self.clone();
         self.shared.tasks.spawn(async move {
             let _guard = guard;
-            drive(&engine, work).await;
+            let closed = engine.shared.closed.clone();
+            tokio::select! {
+                biased;
+                // What is recorded now is never written, so nobody may wait for it, and nothing may be done on it.
+                () = closed.cancelled() => {}
+                () = drive(&engine, work) => {}
+            }
         });
     }
 

@@ -288,6 +288,10 @@ pub(crate) trait Journal: Send + Sync + 'static {
     /// One try to write all entries, in the order of their sagas. One that cannot be written fails no other.
     fn flush<'a>(&'a self, entries: &'a [Entry]) -> BoxFuture<'a, Vec<Fate>>;
 
+    /// Starts that were sent and have not arrived are refused from now on. Without that one whose answer was lost might
+    /// arrive after the saga it begins was begun by its repetition, ran to its end and left the table: it would run again.
+    fn fence_off(&self) -> BoxFuture<'_, Result<(), JournalError>>;
+
     fn positions<'a>(
         &'a self,
         sagas: &'a [SagaId],

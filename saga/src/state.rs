@@ -83,7 +83,7 @@ pub enum Parked {
     },
     /// An operator said so.
     Paused {
-        /// "paused by <actor>: <reason>".
+        /// `paused by <actor>: <reason>`.
         reason: String,
     },
 }
@@ -248,7 +248,9 @@ impl State {
             }
             Event::Parked { reason } => self.parked = Some(Parked::Fault { reason: reason.clone() }),
             Event::Operated { refused: Some(_), .. } => {}
-            Event::Operated { verb, actor, reason, at, refused: None, .. } => self.obey(verb, actor, reason, *at),
+            Event::Operated { verb, actor, reason, at, refused: None, .. } => {
+                self.obey(verb, actor, reason, *at);
+            }
             Event::Completed => self.phase = Phase::Completed,
             Event::Undone => self.phase = Phase::Undone,
         }

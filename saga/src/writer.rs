@@ -141,8 +141,16 @@ impl Writer {
         let sagas: Vec<_> = doubtful.iter().map(|(tail, _)| tail.saga).collect();
         // While the journal cannot be read, nothing can be written either.
         let mut pause = AGAIN_FIRST;
+        let starts = doubtful.iter().any(|(_, entry)| entry.begins.is_some());
         let positions = loop {
-            match journal.positions(&sagas).await {
+            // What is not there after that can be sent again; before, it may be on its way still.
+            let read = async {
+                if starts {
+                    journal.fence_off().await?;
+                }
+                journal.positions(&sagas).await
+            };
+            match read.await {
                 Ok(positions) => break positions,
                 Err(error) => tracing::warn!(%error, sagas = sagas.len(), "the journal cannot be read"),
             }

@@ -2,7 +2,10 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
-    sync::{Mutex, OnceLock, PoisonError},
+    sync::{
+        Mutex, OnceLock, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
     time::Duration,
 };
 
@@ -43,6 +46,8 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 pub(crate) struct PgJournal {
     name: String,
     owner: OnceLock<WorkerId>,
+    /// Under which number starts are sent.
+    fence: AtomicI64,
     /// The caller's pool: signals only.
     pool: PgPool,
     /// Claims and reads, with plans pinned as the writer's are.
@@ -69,7 +74,7 @@ impl PgJournal {
         let (heart, ear) = (own(options.clone(), 1), own(options.clone(), 1));
         let pinned = options.options(flush::SESSION);
         let (writer, reader) = (own(pinned.clone(), 1), own(pinned, READERS));
-        Self { name, owner: OnceLock::new(), pool, reader, writer, heart, ear, listener: Mutex::new(None) }
+        Self { name, owner: OnceLock::new(), fence: AtomicI64::new(0), pool, reader, writer, heart, ear, listener: Mutex::new(None) }
     }
 
     async fn make_partitions(&self, today: NaiveDate) -> Result<(), sqlx::Error> {
@@ -268,7 +273,19 @@ impl Journal for PgJournal {
     }
 
     fn flush<'a>(&'a self, entries: &'a [Entry]) -> BoxFuture<'a, Vec<Fate>> {
-        Box::pin(flush::flush(&self.writer, self.owner(), entries))
+        Box::pin(async move {
+            let author = flush::Author { owner: self.owner(), fence: self.fence.load(Ordering::Acquire) };
+            flush::flush(&self.writer, author, entries).await
+        })
+    }
+
+    fn fence_off(&self) -> BoxFuture<'_, Result<(), JournalError>> {
+        Box::pin(async move {
+            let fence = self.fence.load(Ordering::Acquire) + 1;
+            sqlx::query(sql::RAISE_FENCE).bind(self.owner().0).bind(fence).execute(&self.writer).await?;
+            self.fence.fetch_max(fence, Ordering::AcqRel);
+            Ok(())
+        })
     }
 
     fn positions<'a>(

@@ -100,6 +100,7 @@ impl Default for Faults {
 /// A rule of the engine or of participants that is left out, to see that the simulation notices. For tests of the
 /// tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a rule that is there or not")]
 pub struct Weakened {
     /// A pivot attempt does not wait for its record.
     pub pivot_record: bool,

@@ -3,7 +3,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicI64, Ordering},
+    },
     time::Duration,
 };
 
@@ -34,6 +37,7 @@ pub(crate) struct MemoryJournal {
     world: Arc<World>,
     name: String,
     owner: OnceLock<WorkerId>,
+    fence: AtomicI64,
     ear: Mutex<mpsc::Receiver<Vec<SagaId>>>,
 }
 
@@ -56,7 +60,8 @@ impl MemoryJournal {
     pub(crate) fn new(world: &Arc<World>, name: &str) -> Self {
         let (mouth, ear) = mpsc::channel(HINTS_MAX);
         world.hears(mouth);
-        Self { world: Arc::clone(world), name: name.to_owned(), owner: OnceLock::new(), ear: Mutex::new(ear) }
+        Self { world: Arc::clone(world), name: name.to_owned(), owner: OnceLock::new(),
+            fence: AtomicI64::new(0), ear: Mutex::new(ear) }
     }
 
     fn course(&self) -> Course {
@@ -183,6 +188,7 @@ impl Journal for MemoryJournal {
             let owner = self.owner();
             let rows: Vec<_> = entries.iter().map(Row::of).collect();
             let unknown = vec![Fate::Unknown; rows.len()];
+            let fence = self.fence.load(Ordering::Acquire);
             let locked = self.world.faults().journal.locked;
             let name = self.name.clone();
             let flush = move |world: &World, store: &mut Store, now| {
@@ -190,7 +196,7 @@ impl Journal for MemoryJournal {
                 if labels.iter().any(|label| world.spring(label, When::Before)) {
                     return vec![Fate::Unknown; rows.len()];
                 }
-                let fates = store.flush(owner, &rows, |_| world.happens(locked), now);
+                let fates = store.flush(owner, fence, &rows, |_| world.happens(locked), now);
                 for (row, fate) in rows.iter().zip(&fates) {
                     world.note(&format!("{name} flushes {}: {fate:?}", row.short()));
                     if let Fate::Refused(reason) = fate {
@@ -203,6 +209,15 @@ impl Journal for MemoryJournal {
                 fates
             };
             self.ask("flush", flush).await.unwrap_or(unknown)
+        })
+    }
+
+    fn fence_off(&self) -> BoxFuture<'_, Result<(), JournalError>> {
+        Box::pin(async move {
+            let (owner, fence) = (self.owner(), self.fence.load(Ordering::Acquire) + 1);
+            self.read("fence off", move |_, store, _| store.raise_fence(owner, fence)).await?;
+            self.fence.fetch_max(fence, Ordering::AcqRel);
+            Ok(())
         })
     }
 

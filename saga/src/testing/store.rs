@@ -35,6 +35,7 @@ struct Worker {
     name: String,
     lease_until: DateTime<Utc>,
     knows: Vec<String>,
+    fence: i64,
 }
 
 #[derive(Debug)]
@@ -160,18 +161,24 @@ impl Store {
     pub(crate) fn flush(
         &mut self,
         owner: WorkerId,
+        fence: i64,
         rows: &[Row],
         mut is_locked: impl FnMut(&Row) -> bool,
         now: DateTime<Utc>,
     ) -> Vec<Fate> {
         rows.iter()
-            .map(|row| if is_locked(row) { Fate::Unknown } else { self.write(owner, row, now) })
+            .map(|row| if is_locked(row) { Fate::Unknown } else { self.write(owner, fence, row, now) })
             .collect()
     }
 
-    fn write(&mut self, owner: WorkerId, row: &Row, now: DateTime<Utc>) -> Fate {
+    fn write(&mut self, owner: WorkerId, fence: i64, row: &Row, now: DateTime<Utc>) -> Fate {
         if row.begins {
-            if self.instances.contains_key(&row.saga) || self.finished.contains_key(&row.saga) {
+            let is_fenced_off = self.workers.get(&owner).is_none_or(|worker| worker.fence > fence);
+            if is_fenced_off || self.instances.contains_key(&row.saga) {
+                return Fate::Unknown;
+            }
+            if self.finished.contains_key(&row.saga) {
+                self.broken.push(format!("{} begins again after its end", row.saga));
                 return Fate::Unknown;
             }
             let instance = Instance {

@@ -67,9 +67,6 @@ impl World {
 
     pub(crate) fn note(&self, what: &str) {
         let at = self.began.elapsed().as_millis();
-        if std::env::var("SIM_STREAM").is_ok() {
-            eprintln!("{at} {what}");
-        }
         locked(&self.chronicle).note(at, what);
     }
 

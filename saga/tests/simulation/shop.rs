@@ -66,11 +66,11 @@ impl Step for Reserve {
     async fn run(&self, context: &Context<'_, u32>) -> Outcome<String> {
         let id = format!("{}.reserve.{}", context.saga, context.round);
         let reply = self.0.ask(&id).await;
-        outcome(reply, id)
+        outcome(&reply, id)
     }
 
     async fn undo(&self, context: &Context<'_, u32>) -> Undo {
-        undone(self.0.revoke(&format!("{}.reserve", context.saga)).await)
+        undone(&self.0.revoke(&format!("{}.reserve", context.saga)).await)
     }
 }
 
@@ -83,11 +83,11 @@ impl Step for Pay {
     const PARTICIPANT: &'static str = "bank";
 
     async fn run(&self, context: &Context<'_, u32>) -> Outcome<()> {
-        outcome(self.0.ask(&format!("{}.pay.1", context.saga)).await, ())
+        outcome(&self.0.ask(&format!("{}.pay.1", context.saga)).await, ())
     }
 
     async fn undo(&self, context: &Context<'_, u32>) -> Undo {
-        undone(self.0.revoke(&format!("{}.pay", context.saga)).await)
+        undone(&self.0.revoke(&format!("{}.pay", context.saga)).await)
     }
 }
 
@@ -108,7 +108,7 @@ impl Step for Sell {
             Reply::Refused(LAPSED) => {
                 Outcome::Restart { at: Reserve::NAME, max: 1, reason: LAPSED.to_owned() }
             }
-            other => outcome(other, ()),
+            other => outcome(&other, ()),
         }
     }
 
@@ -126,7 +126,7 @@ impl Step for Tell {
     const PARTICIPANT: &'static str = "post";
 
     async fn run(&self, context: &Context<'_, u32>) -> Outcome<()> {
-        outcome(self.0.ask(&format!("{}.tell", context.saga)).await, ())
+        outcome(&self.0.ask(&format!("{}.tell", context.saga)).await, ())
     }
 
     async fn undo(&self, _: &Context<'_, u32>) -> Undo {
@@ -134,18 +134,18 @@ impl Step for Tell {
     }
 }
 
-fn outcome<T>(reply: Reply, output: T) -> Outcome<T> {
+fn outcome<T>(reply: &Reply, output: T) -> Outcome<T> {
     match reply {
         Reply::Done => Outcome::Done(output),
         Reply::Pending => {
             Outcome::Pending { ask_again_after: Duration::from_millis(400), progress: Progress::Processing }
         }
-        Reply::Refused(reason) => Outcome::Abort { reason: reason.to_owned(), detail: Value::Null },
+        Reply::Refused(reason) => Outcome::Abort { reason: (*reason).to_owned(), detail: Value::Null },
         Reply::NoAnswer => Outcome::Retry { reason: "no answer".to_owned() },
     }
 }
 
-fn undone(reply: Reply) -> Undo {
+fn undone(reply: &Reply) -> Undo {
     match reply {
         Reply::Done => Undo::Done,
         other => Undo::Retry { reason: format!("{other:?}") },

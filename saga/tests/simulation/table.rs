@@ -1,11 +1,14 @@
 //! One table without gaps: every step of the shop, done and undone, hit at every moment of its life by an error and by a
 //! crash of its worker.
 
-use std::{fmt, time::Duration};
+use std::{
+    fmt::{self, Write as _},
+    time::Duration,
+};
 
 use saga::{
     SagaId, Status,
-    testing::{Harm, Manners, Sim, Simulation, Trap, When},
+    testing::{Harm, Manners, Participant, Sim, Simulation, Trap, When},
 };
 
 use super::{
@@ -64,7 +67,7 @@ pub(crate) fn draw() -> (String, Vec<String>) {
                 let what = if harm == Harm::Error { "error" } else { "crash" };
                 let cell = Simulation::new(7).run(async |sim| cell(sim, place, moment, harm.clone()).await);
                 let (line, found) = cell;
-                table += &format!("{:<13}{moment:<15}{what:<7}{line}\n", place.name);
+                writeln!(table, "{:<13}{moment:<15}{what:<7}{line}", place.name).expect("it is a string");
                 broken.extend(found.into_iter().map(|found| format!("{place:?} {moment} {what}: {found}")));
             }
         }
@@ -121,7 +124,7 @@ async fn cell(sim: &Sim, place: Place, moment: Moment, harm: Harm) -> (String, V
 fn calls(shop: &Shop, saga: SagaId) -> String {
     let scope = format!("{saga}.");
     let all = [&shop.stock, &shop.bank, &shop.post];
-    let calls = all.into_iter().flat_map(|participant| participant.calls());
+    let calls = all.into_iter().flat_map(Participant::calls);
     let calls: Vec<_> = calls.map(|(call, times)| format!("{} ×{times}", call.replace(&scope, ""))).collect();
     calls.join(", ")
 }

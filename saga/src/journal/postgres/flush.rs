@@ -25,6 +25,14 @@ pub(super) const SESSION: [(&str, &str); 8] = [
     ("idle_in_transaction_session_timeout", "2s"),
 ];
 
+/// Who flushes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Author {
+    pub(super) owner: WorkerId,
+    /// Under which fence its starts are sent.
+    pub(super) fence: i64,
+}
+
 /// How a flush goes about rows that somebody else holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Locked {
@@ -35,12 +43,12 @@ enum Locked {
 }
 
 /// Writes all entries, halving what the database refuses until the refused ones stand alone.
-pub(super) async fn flush(pool: &PgPool, owner: WorkerId, entries: &[Entry]) -> Vec<Fate> {
+pub(super) async fn flush(pool: &PgPool, author: Author, entries: &[Entry]) -> Vec<Fate> {
     let mut fates = vec![Fate::Unknown; entries.len()];
     let mut open: Vec<Range<usize>> = std::iter::once(0..entries.len()).collect();
     let mut locked = Locked::Wait;
     while let Some(part) = open.pop() {
-        let error = match transact(pool, owner, &entries[part.clone()], locked).await {
+        let error = match transact(pool, author, &entries[part.clone()], locked).await {
             Ok(written) => {
                 fates[part].clone_from_slice(&written);
                 continue;
@@ -95,7 +103,7 @@ fn blame(error: &sqlx::Error) -> Blame {
 
 async fn transact(
     pool: &PgPool,
-    owner: WorkerId,
+    author: Author,
     entries: &[Entry],
     locked: Locked,
 ) -> Result<Vec<Fate>, sqlx::Error> {
@@ -104,7 +112,7 @@ async fn transact(
         // One statement is a transaction by itself, in one round trip.
         let mut connection = pool.acquire().await?;
         let everyone: Vec<_> = entries.iter().collect();
-        let written = write(&mut connection, owner, &everyone, locked).await?;
+        let written = write(&mut connection, author, &everyone, locked).await?;
         return Ok(fates(entries, &written, &[]));
     }
     let mut transaction = pool.begin().await?;
@@ -113,7 +121,7 @@ async fn transact(
     }
     let declined = begin_side_rows(&mut transaction, entries).await?;
     let wanted: Vec<_> = entries.iter().filter(|entry| !declined.contains(&entry.saga)).collect();
-    let written = write(&mut transaction, owner, &wanted, locked).await?;
+    let written = write(&mut transaction, author, &wanted, locked).await?;
     change_side_rows(&mut transaction, entries, &written).await?;
     transaction.commit().await?;
     Ok(fates(entries, &written, &declined))
@@ -135,7 +143,7 @@ fn fates(entries: &[Entry], written: &[SagaId], declined: &[SagaId]) -> Vec<Fate
 /// The statement. Gives what was written, sorted.
 async fn write(
     connection: &mut PgConnection,
-    owner: WorkerId,
+    author: Author,
     entries: &[&Entry],
     locked: Locked,
 ) -> Result<Vec<SagaId>, sqlx::Error> {
@@ -160,7 +168,7 @@ async fn write(
         Locked::Skip => sql::FLUSH_PAST_LOCKS,
     };
     let written: Vec<Uuid> = sqlx::query_scalar(statement)
-        .bind(owner.0)
+        .bind(author.owner.0)
         .bind(appends.iter().map(|entry| entry.saga.0).collect::<Vec<_>>())
         .bind(column(|entry| entry.epoch.0))
         .bind(column(|entry| entry.after.0))
@@ -185,6 +193,7 @@ async fn write(
         .bind(begins.iter().map(|entry| entry.json.as_str()).collect::<Vec<_>>())
         .bind(signals().map(|(signal, _)| signal.0).collect::<Vec<_>>())
         .bind(signals().map(|(_, seq)| seq.0).collect::<Vec<_>>())
+        .bind(author.fence)
         .fetch_all(connection)
         .await?;
     let mut written: Vec<_> = written.into_iter().map(SagaId).collect();

@@ -13,7 +13,7 @@ WITH revived AS (
 )
 INSERT INTO saga.workers (name, lease_until, knows) VALUES ($1, clock_timestamp() + $2, $3)
 ON CONFLICT (name) DO UPDATE
-SET id = nextval('saga.worker_ids'), lease_until = excluded.lease_until, knows = excluded.knows
+SET id = nextval('saga.worker_ids'), lease_until = excluded.lease_until, knows = excluded.knows, fence = 0
 RETURNING id, clock_timestamp() AS now,
     ARRAY(SELECT scope FROM saga.pauses ORDER BY scope, name) AS scopes,
     ARRAY(SELECT name FROM saga.pauses ORDER BY scope, name) AS names,
@@ -27,6 +27,9 @@ RETURNING id, clock_timestamp() AS now,
     ARRAY(SELECT name FROM saga.pauses ORDER BY scope, name) AS names,
     (SELECT coalesce(max(id), 0) FROM saga.operator_log WHERE scope = 'CLOCK') AS clock_order";
 
+/// Starts that this worker sent before are refused from now on, should they still arrive.
+pub(super) const RAISE_FENCE: &str = "UPDATE saga.workers SET fence = greatest(fence, $2) WHERE id = $1";
+
 /// In the caller's transaction.
 pub(super) const START_IN: &str = "
 INSERT INTO saga.instances (id, kind, version, status, seq, epoch, owner, deadline_at, attributes, started)
@@ -36,7 +39,7 @@ VALUES ($1, $2, $3, 'RUNNING', 1, 1, $4, $5, $6::jsonb, $7::json)";
 /// look each row up by its id. Per append $2 id, $3 epoch, $4 seq before, $5 seq after,
 /// $6 status, $7 released, $8 due, $9 deadline, $10 error, $11 its events as JSON or NULL, $12 the whole history or
 /// NULL while it lives. Per start $13 id, $14 kind, $15 version, $16 deadline, $17 attributes, $18 first event. Per
-/// signal taken $19 id, $20 the event that took it. Gives the ids that were written; the others' rows must be read.
+/// signal taken $19 id, $20 the event that took it. $21 the fence under which starts are sent. Gives the ids that were written; the others' rows must be read.
 macro_rules! flush {
     ($locked:literal) => {
         concat!(
@@ -80,11 +83,13 @@ WITH wanted AS (
     SELECT id, kind, version, 'RUNNING', 1, 1, $1, deadline_at, attributes::jsonb, started::json
     FROM unnest($13::uuid[], $14::text[], $15::integer[], $16::timestamptz[], $17::text[], $18::text[])
         AS b (id, kind, version, deadline_at, attributes, started)
+    WHERE EXISTS (SELECT FROM saga.workers w WHERE w.id = $1 AND w.fence <= $21)
     ON CONFLICT (id) DO NOTHING
     RETURNING id
 ), taken AS (
     UPDATE saga.signals s SET taken_seq = t.seq
-    FROM unnest($19::bigint[], $20::bigint[]) AS t (id, seq) WHERE s.id = t.id AND s.taken_seq IS NULL
+    FROM unnest($19::bigint[], $20::bigint[]) AS t (id, seq)
+    WHERE s.id = t.id AND s.taken_seq IS NULL AND s.saga_id IN (SELECT id FROM moved)
 )
 SELECT id FROM moved UNION ALL SELECT id FROM ended UNION ALL SELECT id FROM begun"
         )

@@ -44,7 +44,7 @@ impl Store {
         self.workers.retain(|_, worker| worker.name != name);
         self.workers_made += 1;
         let id = WorkerId(self.workers_made);
-        let worker = Worker { name: name.to_owned(), lease_until: now + lease, knows: knows.to_vec() };
+        let worker = Worker { name: name.to_owned(), lease_until: now + lease, knows: knows.to_vec(), fence: 0 };
         self.workers.insert(id, worker);
         (id, self.beat(now))
     }
@@ -62,6 +62,13 @@ impl Store {
 
     fn beat(&self, now: DateTime<Utc>) -> Beat {
         Beat { now, pauses: self.pauses.clone(), clock_order: ClockOrder::default() }
+    }
+
+    /// Starts that this worker sent under a lower number are refused from now on.
+    pub(crate) fn raise_fence(&mut self, worker: WorkerId, number: i64) {
+        if let Some(worker) = self.workers.get_mut(&worker) {
+            worker.fence = worker.fence.max(number);
+        }
     }
 
     pub(crate) fn quarantine(
