@@ -2,7 +2,7 @@
 //! and virtual time. Everything is drawn from one seed: the same seed gives the same run, to the last event.
 //!
 //! Of what a worker needs, only the journal and its life are replaced: the engine inside is the one that runs in
-//! production. A worker can be [frozen](Simulation::freeze) past its lease and go on, or [crash](Simulation::crash);
+//! production. A worker can be [frozen](Sim::freeze) past its lease and go on, or [crash](Sim::crash);
 //! calls to the journal may fail, go unanswered, or be carried out after their answer; requests to a [`Participant`]
 //! may be lost, doubled, delayed and reordered, and arrive after whoever sent them has ended.
 //!

@@ -87,10 +87,9 @@ impl SideRows for MoveRows {
 /// Why a move was undone, for whoever asked for it.
 fn told(cause: &Cause) -> String {
     match cause {
-        Cause::Refused { reason, .. } => reason.clone(),
+        Cause::Refused { reason, .. } | Cause::Operator { reason, .. } => reason.clone(),
         Cause::Exhausted { step, .. } => format!("{step} did not succeed"),
         Cause::Deadline => "it took too long".to_owned(),
         Cause::Cancelled { .. } => "it was cancelled".to_owned(),
-        Cause::Operator { reason, .. } => reason.clone(),
     }
 }
