@@ -122,7 +122,7 @@
 //! }
 //!
 //! for seed in 0..20 {
-//!     Simulation::new(seed).faults(Faults::MANY).run(async |sim| {
+//!     Simulation::new(seed).run(async |sim| {
 //!         let bank = sim.participant("bank", Manners::default());
 //!         let office = sim.participant("office", Manners {
 //!             refuses: 0.3,
@@ -137,6 +137,7 @@
 //!             .build();
 //!         sim.worker("a", [account.clone()]).await;
 //!         sim.worker("b", [account]).await;
+//!         sim.faults(Faults::MANY); // From here on, about one call in five goes wrong.
 //!
 //!         let start = Start {
 //!             saga: sim.saga_id(),

@@ -60,13 +60,16 @@
 //! }
 //!
 //! for seed in 0..20 {
-//!     Simulation::new(seed).faults(Faults::MANY).run(async |sim| {
+//!     Simulation::new(seed).run(async |sim| {
 //!         let seats = sim.participant("seats", Manners { refuses: 0.2, ..Manners::default() });
 //!         let ticket = Definition::new::<String>("ticket", 1)
 //!             .step(Hold(seats.clone()))
 //!             .pivot(Sell(seats.clone()))
 //!             .build();
-//!         sim.worker("a", [ticket]).await;
+//!         sim.worker("a", [ticket.clone()]).await;
+//!         sim.worker("b", [ticket]).await;
+//!         // From here on. A worker whose registration goes wrong is restarted by whoever runs it.
+//!         sim.faults(Faults::MANY);
 //!         let start = Start {
 //!             saga: sim.saga_id(),
 //!             input: "row 7".to_owned(),
@@ -78,8 +81,7 @@
 //!         sim.start("a", "ticket", &start).await.expect("it did not crash").expect("it starts");
 //!         sim.sleep(Duration::from_millis(30)).await;
 //!         sim.crash("a");
-//!         sim.restart("a").await;
-//!         let end = sim.rest("a", start.saga, Duration::from_secs(300)).await.expect("it rests");
+//!         let end = sim.rest("b", start.saga, Duration::from_secs(300)).await.expect("it rests");
 //!         sim.drained(Duration::from_secs(60)).await;
 //!         let sold = seats.count(&start.saga.to_string(), Effect::Settled);
 //!         assert_eq!(sold, usize::from(end.status == Status::Completed));
