@@ -154,6 +154,8 @@ impl Admission {
         while !self.0.with(|scheduler, now, admitted| scheduler.want(wanted.max(1), now, admitted)) {
             let wake = self.0.wake();
             tokio::select! {
+                // In a fixed order, so that a simulation is repeatable.
+                biased;
                 () = self.0.promised.notified() => {}
                 () = sleep_until(wake) => {}
             }
@@ -236,6 +238,7 @@ impl Shared {
         loop {
             let wake = self.wake();
             tokio::select! {
+                biased;
                 () = sleep_until(wake) => self.with(Scheduler::tick),
                 () = self.changed.notified() => {}
             }
