@@ -1,12 +1,18 @@
 //! Flushes of the journal: sagas that are recorded together do not depend on one another.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use futures::future::BoxFuture;
 use saga::{Beginning, Change, SagaId, SideRows, Status};
 use sqlx::PgConnection;
 
-use crate::lab::{World, shop, shop_with, until, with_database};
+use crate::{
+    lab::{World, shop, shop_with, until, with_database},
+    paying,
+};
 
 /// Side rows that refuse every saga whose id is in the list, and count the others.
 struct Picky {
@@ -120,5 +126,52 @@ fn a_connection_lost_in_the_middle_of_work_loses_nothing() {
             let journal = lab.journal(saga).await;
             assert_eq!(journal.iter().filter(|event| *event == "step_done").count(), 4, "{journal:?}");
         }
+    });
+}
+
+#[test]
+fn a_worker_that_lost_its_saga_takes_no_signal_from_its_owner() {
+    with_database(async |lab| {
+        let world = World::new();
+        let (first, saga, gate) = paying(&lab, &world).await;
+        // Somebody else owns the saga when the cancel arrives, and this worker does not know yet.
+        sqlx::query("UPDATE saga.instances SET owner = 4711, epoch = epoch + 1 WHERE id = $1")
+            .bind(saga.0)
+            .execute(&lab.pool)
+            .await
+            .unwrap();
+        sqlx::query(
+            "INSERT INTO saga.workers VALUES (4711, 'b', clock_timestamp() + interval '1 hour', '{}')",
+        )
+        .execute(&lab.pool)
+        .await
+        .unwrap();
+        assert!(first.engine.signal(saga, "c", saga::CANCEL, &"why".into()).await.unwrap());
+        gate.add_permits(1);
+        until("it let go", async || first.engine.in_flight() == 0).await;
+        let open: i64 = sqlx::query_scalar(
+            "SELECT count(*) FROM saga.signals WHERE saga_id = $1 AND taken_seq IS NULL",
+        )
+        .bind(saga.0)
+        .fetch_one(&lab.pool)
+        .await
+        .unwrap();
+        assert_eq!(open, 1, "the cancel still waits for the owner");
+    });
+}
+
+#[test]
+fn a_start_from_before_the_fence_begins_nothing() {
+    with_database(async |lab| {
+        let world = World::new();
+        let worker = lab.worker("a", shop(&world)).await;
+        sqlx::query("UPDATE saga.workers SET fence = 1000000").execute(&lab.pool).await.unwrap();
+        let saga = SagaId::generate();
+        let begun = tokio::time::timeout(Duration::from_millis(300), lab.begin(&worker, saga)).await;
+        assert!(begun.is_err(), "{begun:?}");
+        assert!(worker.engine.standing(saga).await.unwrap().is_none());
+        // The worker goes on trying, as it does with every start in doubt.
+        sqlx::query("UPDATE saga.workers SET fence = 0").execute(&lab.pool).await.unwrap();
+        lab.reaches(&worker, saga, Status::Completed).await;
     });
 }
