@@ -30,7 +30,8 @@ pub struct Change<'a> {
 /// Writes the caller's rows beside its sagas: an order with its saga's start, its status with its saga's changes.
 ///
 /// Both are called inside the transaction of a flush, with everything the flush has of this definition. An error undoes
-/// the whole transaction, and it is tried again: they must depend on nothing but what they are given and the rows.
+/// the whole transaction, and it is tried again: they must depend on nothing but what they are given and the rows, and
+/// keep no error to themselves.
 pub trait SideRows: Send + Sync + 'static {
     /// What a caller hands to `Engine::start_with`.
     type Row: Send + Sync + 'static;

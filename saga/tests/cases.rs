@@ -1,4 +1,5 @@
 //! Numbered cases at the engine's level, on a real Postgres.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on must say so at once")]
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,11 +12,11 @@ use crate::lab::{Lab, QUICK, World, shop, shop_with_retry, until, with_database}
 /// Shop sagas that wait since they were started, all due at one instant from now.
 async fn waiting(lab: &Lab, count: i32, due_in: Duration) {
     sqlx::query(
-        r#"INSERT INTO saga.instances (id, kind, version, status, seq, epoch, due_at, deadline_at, attributes, started)
+        r"INSERT INTO saga.instances (id, kind, version, status, seq, epoch, due_at, deadline_at, attributes, started)
            SELECT gen_random_uuid(), 'shop', 1, 'RUNNING', 1, 1, due, due, '{}', json_build_object(
                'event', 'started', 'at', clock_timestamp(), 'input', 'basket', 'deadline', due,
                'traceparent', NULL, 'attributes', '{}'::json)
-           FROM generate_series(1, $1), (SELECT clock_timestamp() + $2 * interval '1 millisecond' AS due) AS d"#,
+           FROM generate_series(1, $1), (SELECT clock_timestamp() + $2 * interval '1 millisecond' AS due) AS d",
     )
     .bind(count)
     .bind(i64::try_from(due_in.as_millis()).expect("a test is short"))

@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures::future::BoxFuture;
-use saga::{Beginning, Change, SagaId, SideRows, Status};
+use saga::{Beginning, Begun, Change, SagaId, SideRows, Status};
 use sqlx::PgConnection;
 
 use crate::{
@@ -149,13 +149,12 @@ fn a_worker_that_lost_its_saga_takes_no_signal_from_its_owner() {
         assert!(first.engine.signal(saga, "c", saga::CANCEL, &"why".into()).await.unwrap());
         gate.add_permits(1);
         until("it let go", async || first.engine.in_flight() == 0).await;
-        let open: i64 = sqlx::query_scalar(
-            "SELECT count(*) FROM saga.signals WHERE saga_id = $1 AND taken_seq IS NULL",
-        )
-        .bind(saga.0)
-        .fetch_one(&lab.pool)
-        .await
-        .unwrap();
+        let open: i64 =
+            sqlx::query_scalar("SELECT count(*) FROM saga.signals WHERE saga_id = $1 AND taken_seq IS NULL")
+                .bind(saga.0)
+                .fetch_one(&lab.pool)
+                .await
+                .unwrap();
         assert_eq!(open, 1, "the cancel still waits for the owner");
     });
 }
@@ -173,5 +172,67 @@ fn a_start_from_before_the_fence_begins_nothing() {
         // The worker goes on trying, as it does with every start in doubt.
         sqlx::query("UPDATE saga.workers SET fence = 0").execute(&lab.pool).await.unwrap();
         lab.reaches(&worker, saga, Status::Completed).await;
+    });
+}
+
+/// Side rows that fail and say that all is well.
+struct Silent;
+
+impl SideRows for Silent {
+    type Row = i64;
+
+    fn begin<'c>(
+        &'c self,
+        connection: &'c mut PgConnection,
+        beginnings: &'c [Beginning<'c, i64>],
+    ) -> BoxFuture<'c, Result<Vec<bool>, sqlx::Error>> {
+        Box::pin(async move {
+            for beginning in beginnings {
+                let insert = sqlx::query("INSERT INTO side (saga_id, events) VALUES ($1, $2)");
+                insert.bind(beginning.saga.0).bind(beginning.row).execute(&mut *connection).await?;
+            }
+            Ok(vec![true; beginnings.len()])
+        })
+    }
+
+    fn change<'c>(
+        &'c self,
+        connection: &'c mut PgConnection,
+        _: &'c [Change<'c>],
+    ) -> BoxFuture<'c, Result<(), sqlx::Error>> {
+        Box::pin(async move {
+            let _ = sqlx::query("SELECT 1 / 0").execute(connection).await;
+            Ok(())
+        })
+    }
+}
+
+#[test]
+fn an_error_that_side_rows_keep_to_themselves_is_no_commit() {
+    with_database(async |lab| {
+        sqlx::query("CREATE TABLE side (saga_id uuid, events bigint)").execute(&lab.pool).await.unwrap();
+        let worker = lab.worker("a", shop_with(&World::new(), Silent)).await;
+        let saga = SagaId::generate();
+        assert_eq!(lab.begin_with::<Silent>(&worker, saga, 1).await.unwrap(), Begun::Yes);
+        lab.reaches(&worker, saga, Status::Parked).await;
+        assert_eq!(
+            lab.journal(saga).await,
+            ["started"],
+            "nothing else is on disk, and nobody says that it is"
+        );
+    });
+}
+
+#[test]
+fn a_start_that_is_not_written_leaves_no_side_row() {
+    with_database(async |lab| {
+        sqlx::query("CREATE TABLE side (saga_id uuid, events bigint)").execute(&lab.pool).await.unwrap();
+        let worker = lab.worker("a", shop_with(&World::new(), Silent)).await;
+        // Its id is taken, as by a start that came late.
+        let saga = lab.start(&worker, None).await;
+        lab.reaches(&worker, saga, Status::Parked).await;
+        let _ = lab.begin_with::<Silent>(&worker, saga, 1).await;
+        let rows: i64 = sqlx::query_scalar("SELECT count(*) FROM side").fetch_one(&lab.pool).await.unwrap();
+        assert_eq!(rows, 0);
     });
 }

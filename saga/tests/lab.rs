@@ -12,8 +12,8 @@ use std::{
 
 use futures::FutureExt as _;
 use saga::{
-    Builder, Context, Definition, Engine, EngineConfig, Outcome, Priority, Retry, SagaId, SideRows, Standing,
-    Start, StartError, Status, Step, Undo,
+    Begun, Builder, Context, Definition, Engine, EngineConfig, Outcome, Priority, Retry, SagaId, SideRows,
+    Standing, Start, StartError, Status, Step, Undo,
 };
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
@@ -257,6 +257,26 @@ impl Lab {
             .await
             .unwrap();
         saga
+    }
+
+    /// Starts a shop saga with its side row.
+    pub(crate) async fn begin_with<S: SideRows>(
+        &self,
+        worker: &Worker,
+        saga: SagaId,
+        row: S::Row,
+    ) -> Result<Begun, StartError> {
+        let start = Start {
+            saga,
+            input: "basket".to_owned(),
+            patience: None,
+            attributes: BTreeMap::new(),
+            traceparent: None,
+            priority: Priority::Ordinary,
+        };
+        let engine = worker.engine.clone();
+        let begun = async move { engine.start_with::<S, _>("shop", &start, row).await };
+        worker.runtime.as_ref().unwrap().spawn(begun).await.unwrap()
     }
 
     /// Starts a shop saga with the writer's flush.

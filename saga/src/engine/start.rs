@@ -87,7 +87,9 @@ impl Started {
 impl Engine {
     /// Starts a saga whose definition has no side rows. It is on disk when this returns.
     ///
-    /// Not answered (the caller was dropped) means unknown: it may run.
+    /// Not answered (the caller was dropped) means unknown: it may run. Do not ask again under the same id, here or of
+    /// another worker: what has ended meanwhile would run once more. Who must be able to ask again starts it with a
+    /// row ([`Engine::start_with`]), which is declined when it is there.
     pub async fn start<I: Serialize + Sync>(
         &self,
         kind: &'static str,

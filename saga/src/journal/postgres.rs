@@ -74,7 +74,17 @@ impl PgJournal {
         let (heart, ear) = (own(options.clone(), 1), own(options.clone(), 1));
         let pinned = options.options(flush::SESSION);
         let (writer, reader) = (own(pinned.clone(), 1), own(pinned, READERS));
-        Self { name, owner: OnceLock::new(), fence: AtomicI64::new(0), pool, reader, writer, heart, ear, listener: Mutex::new(None) }
+        Self {
+            name,
+            owner: OnceLock::new(),
+            fence: AtomicI64::new(0),
+            pool,
+            reader,
+            writer,
+            heart,
+            ear,
+            listener: Mutex::new(None),
+        }
     }
 
     async fn make_partitions(&self, today: NaiveDate) -> Result<(), sqlx::Error> {

@@ -60,8 +60,13 @@ impl MemoryJournal {
     pub(crate) fn new(world: &Arc<World>, name: &str) -> Self {
         let (mouth, ear) = mpsc::channel(HINTS_MAX);
         world.hears(mouth);
-        Self { world: Arc::clone(world), name: name.to_owned(), owner: OnceLock::new(),
-            fence: AtomicI64::new(0), ear: Mutex::new(ear) }
+        Self {
+            world: Arc::clone(world),
+            name: name.to_owned(),
+            owner: OnceLock::new(),
+            fence: AtomicI64::new(0),
+            ear: Mutex::new(ear),
+        }
     }
 
     fn course(&self) -> Course {

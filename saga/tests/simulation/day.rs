@@ -9,7 +9,7 @@ use saga::{
     operate::{self, Asked, Order},
     testing::{Faults, Harm, Manners, Sim, Simulation, TraceHash, Trap, Weakened, When},
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     promises::{self, Told},
@@ -73,13 +73,18 @@ async fn buy(sim: &Sim, saga: SagaId) -> Buyer {
     let patience = soon(sim, 9_000);
     let start = order(saga, Some(patience).filter(|_| sim.happens(0.7)));
     let worker = pick(sim);
+    // Not answered, it is not asked again: an id without a side row is used once.
     let asked = tokio::time::timeout(Duration::from_secs(20), sim.start(worker, KIND, &start)).await;
     buyer.begun = matches!(asked, Ok(Ok(Ok(()))));
     sim.note(&format!("{saga} asked of {worker}: {asked:?}"));
     for number in 0..sim.number_below(3) {
         sim.sleep(soon(sim, 2_500)).await;
-        if sim.happens(0.4) {
-            cancel(sim, saga, &format!("cancel.{number}")).await;
+        match sim.number_below(10) {
+            0..4 => tell(sim, saga, &format!("cancel.{number}"), CANCEL, &json!("a change of mind")).await,
+            4 => operate(sim, saga, &format!("compensate.{number}"), Verb::Compensate).await,
+            5 => operate(sim, saga, &format!("pause.{number}"), Verb::Pause).await,
+            6 => operate(sim, saga, &format!("resume.{number}"), Verb::Resume).await,
+            _ => {}
         }
     }
     for _ in 0..3 {
@@ -96,17 +101,21 @@ async fn buy(sim: &Sim, saga: SagaId) -> Buyer {
 }
 
 /// As a client does: again under the same key until somebody answers, a few times.
-async fn cancel(sim: &Sim, saga: SagaId, key: &str) {
+async fn tell(sim: &Sim, saga: SagaId, key: &str, name: &str, payload: &Value) {
     for _ in 0..4 {
-        let worker = pick(sim);
-        let why = json!("a change of mind");
-        let sent = sim.signal(worker, saga, key, CANCEL, &why);
+        let sent = sim.signal(pick(sim), saga, key, name, payload);
         if let Ok(Ok(Ok(stored))) = tokio::time::timeout(Duration::from_secs(3), sent).await {
-            sim.note(&format!("{saga} is cancelled by {key}: {stored}"));
+            sim.note(&format!("{saga} is told {key}: {stored}"));
             return;
         }
         sim.sleep(Duration::from_millis(100)).await;
     }
+}
+
+async fn operate(sim: &Sim, saga: SagaId, key: &str, verb: Verb) {
+    let asked = Asked::new(key, "ops", "the seed says so").expect("it is complete");
+    let order = Order::new(asked, verb).expect("it is short");
+    tell(sim, saga, key, operate::SIGNAL, &serde_json::to_value(order).expect("it is plain data")).await;
 }
 
 fn pick(sim: &Sim) -> &'static str {
@@ -228,12 +237,8 @@ async fn heal(sim: &Sim) {
             .collect();
         for saga in parked {
             sim.note(&format!("{saga} is parked: {:?}", sim.last_error(saga)));
-            let key = format!("retry.{round}");
-            let asked = Asked::new(&key, "ops", "the faults are gone").expect("it is complete");
-            let order = Order::new(asked, Verb::Retry).expect("it is complete");
-            let order = serde_json::to_value(order).expect("it is plain data");
-            let sent = sim.signal("a", saga, &key, operate::SIGNAL, &order).await;
-            sim.note(&format!("{saga} is told to go on: {sent:?}"));
+            operate(sim, saga, &format!("resume at last.{round}"), Verb::Resume).await;
+            operate(sim, saga, &format!("retry at last.{round}"), Verb::Retry).await;
         }
     }
 }

@@ -55,7 +55,7 @@ pub(super) async fn flush(pool: &PgPool, author: Author, entries: &[Entry]) -> V
             }
             Err(error) => error,
         };
-        match blame(&error) {
+        match error.blame() {
             // One wait is enough for all that is in the way.
             Blame::InTheWay if locked == Locked::Wait => {
                 locked = Locked::Skip;
@@ -74,6 +74,16 @@ pub(super) async fn flush(pool: &PgPool, author: Author, entries: &[Entry]) -> V
     fates
 }
 
+/// Why nothing of a flush is on disk, or nobody knows.
+#[derive(Debug, thiserror::Error)]
+enum FlushError {
+    #[error(transparent)]
+    Database(#[from] sqlx::Error),
+    /// A saga that was to begin is there already, or its start came too late: its side row must not stay without it.
+    #[error("a start was not written, so its side row must not be either")]
+    LoneSideRow,
+}
+
 /// What a failed flush failed of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Blame {
@@ -85,6 +95,15 @@ enum Blame {
     Session,
 }
 
+impl FlushError {
+    fn blame(&self) -> Blame {
+        match self {
+            Self::Database(error) => blame(error),
+            Self::LoneSideRow => Blame::InTheWay,
+        }
+    }
+}
+
 /// Only what is known to be a row's fault is a row's fault.
 fn blame(error: &sqlx::Error) -> Blame {
     use sqlx::Error::{ColumnDecode, ColumnNotFound, Database, Decode, Encode, RowNotFound};
@@ -93,6 +112,8 @@ fn blame(error: &sqlx::Error) -> Blame {
         Database(database) => match database.code().as_deref() {
             // Data exception, constraint violation.
             Some(code) if code.starts_with("22") || code.starts_with("23") => Blame::Row,
+            // Something failed before and kept it to itself: side rows that are no better later.
+            Some("25P02") => Blame::Row,
             // Serialization failure or deadlock, lock timeout.
             Some(code) if code.starts_with("40") || code == "55P03" => Blame::InTheWay,
             _ => Blame::Session,
@@ -106,7 +127,7 @@ async fn transact(
     author: Author,
     entries: &[Entry],
     locked: Locked,
-) -> Result<Vec<Fate>, sqlx::Error> {
+) -> Result<Vec<Fate>, FlushError> {
     let alone = entries.iter().all(|entry| entry.definition.side_rows.is_none());
     if alone {
         // One statement is a transaction by itself, in one round trip.
@@ -122,7 +143,16 @@ async fn transact(
     let declined = begin_side_rows(&mut transaction, entries).await?;
     let wanted: Vec<_> = entries.iter().filter(|entry| !declined.contains(&entry.saga)).collect();
     let written = write(&mut transaction, author, &wanted, locked).await?;
+    let is_lone = |entry: &&Entry| {
+        let has_row = entry.begins.is_some() && entry.definition.side_rows.is_some();
+        has_row && written.binary_search(&entry.saga).is_err()
+    };
+    if wanted.iter().any(is_lone) {
+        return Err(FlushError::LoneSideRow);
+    }
     change_side_rows(&mut transaction, entries, &written).await?;
+    // A COMMIT of a transaction that failed answers like any other. Side rows that kept an error to themselves show here.
+    sqlx::query(sql::STILL_THERE).execute(&mut *transaction).await?;
     transaction.commit().await?;
     Ok(fates(entries, &written, &declined))
 }

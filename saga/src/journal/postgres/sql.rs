@@ -239,3 +239,6 @@ WHERE owner = $1";
 
 /// In a transaction that leaves locked rows alone: the caller's rows must not make it wait long either.
 pub(super) const SHORT_PATIENCE: &str = "SET LOCAL lock_timeout = '10ms'";
+
+/// Fails in a transaction that has failed before.
+pub(super) const STILL_THERE: &str = "SELECT 1";

@@ -44,7 +44,8 @@ impl Store {
         self.workers.retain(|_, worker| worker.name != name);
         self.workers_made += 1;
         let id = WorkerId(self.workers_made);
-        let worker = Worker { name: name.to_owned(), lease_until: now + lease, knows: knows.to_vec(), fence: 0 };
+        let worker =
+            Worker { name: name.to_owned(), lease_until: now + lease, knows: knows.to_vec(), fence: 0 };
         self.workers.insert(id, worker);
         (id, self.beat(now))
     }
