@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# `chaos`: what runs for longer than a test may. So far the engine's simulation, over many seeds.
+# `chaos`: what runs for longer than a test may: the engine's simulation over many seeds, and what has a file of its own.
 
 readonly CHAOS_SEEDS=20000
 
@@ -9,7 +9,8 @@ run_chaos() {
     (($# == 0)) || shift
     case $name in
         sim) chaos_sim "$@" ;;
-        *) fail "chaos needs a name: sim" ;;
+        postgres) chaos_postgres "$@" ;;
+        *) fail "chaos needs a name: sim or postgres" ;;
     esac
 }
 

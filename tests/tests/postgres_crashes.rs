@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use harness::clients::Orders;
+use harness::deadline::eventually;
 use harness::invariants::hold;
 use harness::postgres::{Cluster, Postgres, Synced};
 use harness::requests::{pay_later, pay_now, within};
@@ -28,6 +29,8 @@ const ANSWERED_WITHIN: Duration = Duration::from_secs(30);
 /// How long it stays away at times: past a step's attempt and a caller's first tries.
 const AWAY: Duration = Duration::from_secs(2);
 const SOON: Duration = Duration::from_secs(20);
+/// Sagas that have not ended.
+const OPEN: &str = "SELECT count(*) FROM saga.sagas WHERE status NOT IN ('COMPLETED', 'UNDONE')";
 /// What is on sale: more than can be sold meanwhile.
 const RECEIVED: i64 = 1_000_000;
 
@@ -101,7 +104,7 @@ async fn crash(cluster: &Arc<Cluster>, crashes: &Crashes, load: &Load) -> Result
     for crash in 1..=crashes.count {
         sleep(crashes.every).await;
         let before = load.acknowledged.load(Ordering::Relaxed);
-        let crashed = Instant::now();
+        let down_at = Instant::now();
         let down = Arc::clone(cluster);
         tokio::task::spawn_blocking(move || {
             down.crash()?;
@@ -110,16 +113,16 @@ async fn crash(cluster: &Arc<Cluster>, crashes: &Crashes, load: &Load) -> Result
             down.restart()
         })
         .await??;
-        let (back, answered) = (crashed.elapsed(), load.acknowledged.load(Ordering::Relaxed));
+        let (back, answered) = (down_at.elapsed(), load.acknowledged.load(Ordering::Relaxed));
         while load.acknowledged.load(Ordering::Relaxed) == answered {
-            if crashed.elapsed() > SOON {
+            if down_at.elapsed() > SOON {
                 bail!("no order was acknowledged within {SOON:?} of crash {crash}");
             }
             sleep(Duration::from_millis(10)).await;
         }
         println!(
             "crash {crash}: {before} acknowledged before, Postgres back after {back:?}, orders after {:?}",
-            crashed.elapsed()
+            down_at.elapsed()
         );
     }
     // Some more, on a server that stays.
@@ -137,17 +140,24 @@ async fn c54_nothing_acknowledged_is_lost_when_postgres_crashes_under_load() -> 
     let callers: Vec<_> = (0..CALLERS)
         .map(|caller| tokio::spawn(call(stack.clients.orders.clone(), caller, Arc::clone(&load))))
         .collect();
-    let crashed = crash(&cluster, &crashes, &load).await;
+    let survived = crash(&cluster, &crashes, &load).await;
     load.ends.store(true, Ordering::Relaxed);
     let mut acknowledged = Vec::new();
     for caller in callers {
         acknowledged.extend(caller.await??);
     }
-    crashed?;
+    survived?;
     println!("{} acknowledged, {} refused", acknowledged.len(), load.refused.load(Ordering::Relaxed));
     for service in [&mut stack.order, &mut stack.inventory, &mut stack.payment] {
         service.serving().await?;
     }
+    let database = stack.stores.orders.pool()?;
+    eventually("every order comes to rest", SOON, async || {
+        let open: i64 = sqlx::query_scalar(OPEN).fetch_one(&database).await?;
+        ensure!(open == 0, "{open} sagas are open");
+        Ok(())
+    })
+    .await?;
     hold(&stack).await?;
     let mut ends: BTreeMap<State, usize> = BTreeMap::new();
     for told in &acknowledged {
@@ -163,9 +173,7 @@ async fn c54_nothing_acknowledged_is_lost_when_postgres_crashes_under_load() -> 
     println!("{ends:?}");
     let ids: BTreeSet<_> = acknowledged.iter().map(|order| &order.order_id).collect();
     assert_eq!(ids.len(), acknowledged.len(), "one order was acknowledged to two requests");
-    let placed: i64 = sqlx::query_scalar("SELECT count(*) FROM orders.orders")
-        .fetch_one(&stack.stores.orders.pool()?)
-        .await?;
+    let placed: i64 = sqlx::query_scalar("SELECT count(*) FROM orders.orders").fetch_one(&database).await?;
     assert_eq!(usize::try_from(placed)?, acknowledged.len(), "orders that nobody was told of");
     let sold = i64::try_from(ends.get(&State::Confirmed).copied().unwrap_or_default())?;
     assert_eq!(stack.counters("A").await?, (RECEIVED - sold, 0, sold));
