@@ -19,6 +19,8 @@ pub(crate) struct Clock {
 struct Reading {
     database: DateTime<Utc>,
     local: Instant,
+    /// A second answer has agreed. How long the first one was on its way is not known: there is nothing to jump from.
+    confirmed: bool,
     doubt: Option<Doubt>,
 }
 
@@ -35,9 +37,11 @@ pub(crate) struct Doubt {
 pub(crate) const DRIFT_MAX: TimeDelta = TimeDelta::seconds(1);
 
 impl Clock {
-    /// A clock set to `database_now`, which was read now.
+    /// A clock set to `database_now`, which was read a moment ago.
     pub(crate) fn set_to(database_now: DateTime<Utc>) -> Self {
-        Self { reading: Mutex::new(Reading { database: database_now, local: Instant::now(), doubt: None }) }
+        let reading =
+            Reading { database: database_now, local: Instant::now(), confirmed: false, doubt: None };
+        Self { reading: Mutex::new(reading) }
     }
 
     /// Takes in the database's time, which it told at some moment since `asked`. Gives the jump, if that is no drift.
@@ -51,11 +55,14 @@ impl Clock {
         } else {
             (database_now - latest).max(TimeDelta::zero())
         };
-        if off.abs() > DRIFT_MAX {
+        if off.abs() > DRIFT_MAX && reading.confirmed {
             let since = reading.doubt.map_or(latest, |doubt| doubt.since);
             reading.doubt = Some(Doubt { jump: off, since });
         } else {
-            *reading = Reading { database: database_now.max(reading.database), local: now, doubt: None };
+            // Only as far as the answer contradicts us: what it says of now is as old as its way here was long, and a
+            // clock set to that would be late by it, until the next answer looks like a jump.
+            let database = (latest + off).max(reading.database);
+            *reading = Reading { database, local: now, confirmed: true, doubt: None };
         }
         reading.doubt.map(|doubt| doubt.jump)
     }
@@ -131,5 +138,31 @@ mod tests {
         tokio::time::advance(Duration::from_secs(8)).await;
         // The database looked at its clock at some moment of these eight seconds.
         assert_eq!(clock.heard(at(1), asked), None);
+        assert_eq!(clock.now(), at(8), "a late answer does not make the clock late");
+        assert_eq!(clock.heard(at(8), Instant::now()), None, "so the next one is no jump either");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_first_answer_that_took_long_is_put_right_by_the_second() {
+        let clock = Clock::set_to(at(0));
+        assert_eq!(clock.heard(at(3), Instant::now()), None);
+        assert_eq!(clock.now(), at(3));
+        assert_eq!(clock.heard(at(6), Instant::now()), Some(TimeDelta::seconds(3)), "only once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_contradicts_the_clock_moves_it() {
+        let clock = Clock::set_to(at(0));
+        let tenths = |tenths: i64| at(0) + TimeDelta::milliseconds(100 * tenths);
+        let asked = Instant::now();
+        tokio::time::advance(Duration::from_millis(100)).await;
+        // We thought it was between 0 and 1 tenth; it was 3 at some moment of that, so it is 3 at least.
+        assert_eq!(clock.heard(tenths(3), asked), None);
+        assert_eq!(clock.now(), tenths(3));
+        let asked = Instant::now();
+        tokio::time::advance(Duration::from_millis(200)).await;
+        // Between 3 and 5; it was 1, so it is 3 at most.
+        assert_eq!(clock.heard(tenths(1), asked), None);
+        assert_eq!(clock.now(), tenths(3));
     }
 }
