@@ -1,7 +1,8 @@
-//! The journal in Postgres. All SQL of this crate is in `postgres/sql.rs`, the flush in `postgres/flush.rs`.
+//! The journal in Postgres. Its SQL is in `postgres/sql.rs`, what operators ask beside it in `postgres/operations.rs`, the
+//! flush in `postgres/flush.rs`, the days of what has ended in `postgres/partitions.rs`.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::BTreeMap,
     sync::{
         Mutex, OnceLock, PoisonError,
         atomic::{AtomicI64, Ordering},
@@ -9,9 +10,17 @@ use std::{
     time::Duration,
 };
 
+use chrono::{DateTime, TimeDelta, Utc};
+use futures::future::BoxFuture;
+use serde_json::Value;
+use sqlx::{
+    PgConnection, PgPool, Row as _,
+    postgres::{PgListener, PgPoolOptions, PgRow, types::PgInterval},
+};
+
 use super::{
     Audit, Beat, Claimable, Claimed, ClockOrder, Entry, Fate, Journal, JournalError, Look, OpenSignal,
-    Pauses, Position, Read, Sent, Sighting, SignalId, Status,
+    Pauses, Position, Sent, Sighting, SignalId, Status,
 };
 use crate::{
     definition::Definition,
@@ -20,26 +29,18 @@ use crate::{
     operate,
     state::State,
 };
-use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
-use futures::future::BoxFuture;
-use serde_json::Value;
-use sqlx::{
-    AssertSqlSafe, PgConnection, PgPool, Row as _,
-    postgres::{PgListener, PgPoolOptions, PgRow, types::PgInterval},
-};
 
+mod claims;
 mod flush;
 pub(crate) mod operations;
+mod partitions;
 mod sql;
 
 /// Most signals one saga may hold in its life: more is a sender gone wild.
 const SIGNALS_MAX: i64 = 1_000;
-/// Timers fire by a clock that is a little off.
-const CLAIM_SLACK: TimeDelta = TimeDelta::milliseconds(50);
-/// Days whose partitions are made ahead.
-const DAYS_AHEAD: i64 = 7;
 /// Two claims, a read of signals, a scan.
 const READERS: u32 = 4;
+/// Less than a lease: a heartbeat that waits for its connection must fail in time to be tried again.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// One worker's journal.
@@ -48,7 +49,7 @@ pub(crate) struct PgJournal {
     owner: OnceLock<WorkerId>,
     /// Under which number starts are sent.
     fence: AtomicI64,
-    /// The caller's pool: signals only.
+    /// The caller's pool: signals, and sagas that must be parked by their row.
     pool: PgPool,
     /// Claims and reads, with plans pinned as the writer's are.
     reader: PgPool,
@@ -87,44 +88,6 @@ impl PgJournal {
         }
     }
 
-    async fn make_partitions(&self, today: NaiveDate) -> Result<(), sqlx::Error> {
-        let there = self.partitions().await?;
-        for ahead in 0..=DAYS_AHEAD {
-            let day = today + TimeDelta::days(ahead);
-            let next = day + TimeDelta::days(1);
-            if there.contains(&partition(day)) {
-                continue;
-            }
-            let statement = format!(
-                "CREATE TABLE saga.finished_{} PARTITION OF saga.finished FOR VALUES FROM ('{day}') TO ('{next}')",
-                day.format("%Y%m%d")
-            );
-            if let Err(error) = sqlx::raw_sql(AssertSqlSafe(statement)).execute(&self.heart).await
-                // Another worker may have made it at the same time.
-                && !self.partitions().await?.contains(&partition(day))
-            {
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// The day partitions there are, oldest first.
-    async fn partitions(&self) -> Result<Vec<String>, sqlx::Error> {
-        sqlx::query_scalar(sql::PARTITIONS).fetch_all(&self.heart).await
-    }
-
-    async fn drop_partitions(&self, before: NaiveDate) -> Result<(), sqlx::Error> {
-        let oldest = partition(before);
-        for name in self.partitions().await?.into_iter().filter(|name| *name < oldest) {
-            sqlx::raw_sql(AssertSqlSafe(format!("DROP TABLE IF EXISTS saga.{name}")))
-                .execute(&self.heart)
-                .await?;
-            tracing::info!(partition = name, "finished sagas of one day are dropped");
-        }
-        Ok(())
-    }
-
     async fn look_over(&self, now: DateTime<Utc>, retain_days: u32) -> Result<Audit, JournalError> {
         let oversleeping = sqlx::query(sql::MEND_OVERSLEEPING).execute(&self.heart).await?.rows_affected();
         let unknown = sqlx::query(sql::PARK_UNKNOWN).bind(now).execute(&self.heart).await?.rows_affected();
@@ -134,68 +97,6 @@ impl PgJournal {
         self.drop_partitions(now.date_naive() - TimeDelta::days(i64::from(retain_days))).await?;
         Ok(Audit { overdue: overdue.unsigned_abs(), oversleeping, unknown })
     }
-
-    async fn take(
-        &self,
-        sagas: &[SagaId],
-        claimable: &Claimable,
-        now: DateTime<Utc>,
-    ) -> Result<Vec<Claimed>, JournalError> {
-        let rows = sqlx::query(sql::CLAIM)
-            .bind(self.owner().0)
-            .bind(ids(sagas))
-            .bind(now + CLAIM_SLACK)
-            .bind(&claimable.knows)
-            .bind(&claimable.paused_kinds)
-            .bind(operate::SIGNAL)
-            .fetch_all(&self.reader)
-            .await?;
-        let taken: Vec<_> = rows.iter().map(|row| row.try_get("id").map(SagaId)).collect::<Result<_, _>>()?;
-        if taken.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut parts: HashMap<SagaId, Vec<(i64, String)>> = HashMap::with_capacity(taken.len());
-        for row in sqlx::query(sql::EVENTS).bind(ids(&taken)).fetch_all(&self.reader).await? {
-            let part = (row.try_get("seq")?, row.try_get("events")?);
-            parts.entry(SagaId(row.try_get("saga_id")?)).or_default().push(part);
-        }
-        let mut signals = self.open_signals(&taken).await?;
-        let claimed = |row: &PgRow| -> Result<Claimed, sqlx::Error> {
-            let saga = SagaId(row.try_get("id")?);
-            Ok(Claimed {
-                saga,
-                kind: row.try_get("kind")?,
-                version: row.try_get("version")?,
-                epoch: Epoch(row.try_get("epoch")?),
-                seq: Seq(row.try_get("seq")?),
-                claims: row.try_get("claims")?,
-                interrupted: row.try_get("interrupted")?,
-                journal: read(row.try_get("started")?, parts.remove(&saga).unwrap_or_default()),
-                signals: signals.remove(&saga).unwrap_or_default(),
-            })
-        };
-        Ok(rows.iter().map(claimed).collect::<Result<_, _>>()?)
-    }
-}
-
-/// Puts a journal together. `Err`: why it cannot be.
-fn read(started: String, parts: Vec<(i64, String)>) -> Result<Read, String> {
-    let unreadable = |seq: i64, error: &serde_json::Error| format!("event {seq} cannot be read: {error}");
-    let first: Event = serde_json::from_str(&started).map_err(|error| unreadable(1, &error))?;
-    let mut journal = Read { events: vec![first], json: started };
-    for (seq, part) in parts {
-        let expected = Seq::default().plus(journal.events.len() + 1).0;
-        if seq != expected {
-            return Err(format!("event {expected} is missing"));
-        }
-        let events: Vec<Value> = serde_json::from_str(&part).map_err(|error| unreadable(seq, &error))?;
-        for (event, seq) in events.into_iter().zip(seq..) {
-            journal.events.push(serde_json::from_value(event).map_err(|error| unreadable(seq, &error))?);
-        }
-        journal.json.push(',');
-        journal.json.push_str(part.trim().trim_start_matches('[').trim_end_matches(']'));
-    }
-    Ok(journal)
 }
 
 /// Writes a saga's beginning in the caller's transaction; gives its journal as JSON.
@@ -305,13 +206,11 @@ impl Journal for PgJournal {
         Box::pin(async move {
             let rows = sqlx::query(sql::POSITIONS).bind(ids(sagas)).fetch_all(&self.reader).await?;
             let position = |row: &PgRow| -> Result<(SagaId, Position), sqlx::Error> {
-                let status: String = row.try_get("status")?;
-                let unknown = || sqlx::Error::Decode(format!("no saga has status {status:?}").into());
                 let position = Position {
                     owner: row.try_get::<Option<i64>, _>("owner")?.map(WorkerId),
                     epoch: Epoch(row.try_get("epoch")?),
                     seq: Seq(row.try_get("seq")?),
-                    status: Status::parse(&status).ok_or_else(unknown)?,
+                    status: status_of(row)?,
                     due: row.try_get("due_at")?,
                     deadline: row.try_get("deadline_at")?,
                 };
@@ -415,7 +314,7 @@ impl Journal for PgJournal {
                 listener
             } else {
                 let mut listener = PgListener::connect_with(&self.ear).await?;
-                listener.listen(CHANNEL).await?;
+                listener.listen(sql::CHANNEL).await?;
                 listener
             };
             let heard = listener.recv().await?;
@@ -455,9 +354,9 @@ fn beat(row: &PgRow) -> Result<Beat, sqlx::Error> {
     Ok(Beat { now: row.try_get("now")?, pauses, clock_order: ClockOrder(row.try_get("clock_order")?) })
 }
 
-/// The name of a day's partition.
-fn partition(day: NaiveDate) -> String {
-    format!("finished_{}", day.format("%Y%m%d"))
+fn status_of(row: &PgRow) -> Result<Status, sqlx::Error> {
+    let status: String = row.try_get("status")?;
+    Status::parse(&status).ok_or_else(|| sqlx::Error::Decode(format!("no saga has status {status:?}").into()))
 }
 
 fn ids(sagas: &[SagaId]) -> Vec<uuid::Uuid> {
@@ -468,5 +367,3 @@ fn interval(duration: Duration) -> PgInterval {
     let microseconds = i64::try_from(duration.as_micros()).unwrap_or(i64::MAX);
     PgInterval { months: 0, days: 0, microseconds }
 }
-
-const CHANNEL: &str = "holdfast_saga";

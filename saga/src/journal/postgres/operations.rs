@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::{PgConnection, PgPool, Postgres, Row as _, Transaction, postgres::PgRow};
 
-use super::{Sent, interval, read, send};
+use super::{Sent, claims::read, interval, send, status_of};
 use crate::{
     event::Event,
     id::{Epoch, SagaId, Seq},
@@ -339,8 +339,6 @@ async fn pauses_of(connection: &mut PgConnection) -> Result<Vec<Pause>, JournalE
 }
 
 fn saga_of(row: &PgRow) -> Result<Saga, sqlx::Error> {
-    let status: String = row.try_get("status")?;
-    let unknown = || sqlx::Error::Decode(format!("no saga has status {status:?}").into());
     let claims: i32 = row.try_get("claims")?;
     let attributes: BTreeMap<String, Value> = serde_json::from_value(row.try_get("attributes")?)
         .map_err(|error| sqlx::Error::Decode(error.into()))?;
@@ -352,7 +350,7 @@ fn saga_of(row: &PgRow) -> Result<Saga, sqlx::Error> {
         saga: SagaId(row.try_get("id")?),
         kind: row.try_get("kind")?,
         version: row.try_get("version")?,
-        status: Status::parse(&status).ok_or_else(unknown)?,
+        status: status_of(row)?,
         seq: Seq(row.try_get("seq")?),
         epoch: Epoch(row.try_get("epoch")?),
         owner: row.try_get("owner")?,

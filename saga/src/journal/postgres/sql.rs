@@ -1,5 +1,7 @@
 //! Every statement of the journal, each named by its constant. All are conditional where it matters; the caller gives
-//! zero rows a name.
+//! zero rows a name. What only operators ask is in `operations/sql.rs`.
+
+use chrono::NaiveDate;
 
 /// A worker of this name takes the place of its predecessor. Sagas that were parked because nobody knew their version
 /// are told that somebody does.
@@ -35,11 +37,13 @@ pub(super) const START_IN: &str = "
 INSERT INTO saga.instances (id, kind, version, status, seq, epoch, owner, deadline_at, attributes, started)
 VALUES ($1, $2, $3, 'RUNNING', 1, 1, $4, $5, $6::jsonb, $7::json)";
 
-/// Everything of one flush, in one statement: $1 owner, compared so that no index of owners can serve: the only plan is to
-/// look each row up by its id. Per append $2 id, $3 epoch, $4 seq before, $5 seq after,
-/// $6 status, $7 released, $8 due, $9 deadline, $10 error, $11 its events as JSON or NULL, $12 the whole history or
-/// NULL while it lives. Per start $13 id, $14 kind, $15 version, $16 deadline, $17 attributes, $18 first event. Per
-/// signal taken $19 id, $20 the event that took it. $21 the fence under which starts are sent. Gives the ids that were written; the others' rows must be read.
+/// Everything of one flush, in one statement: $1 owner, compared so that no index of owners can serve: the only plan is
+/// to look each row up by its id.
+///
+/// Per append $2 id, $3 epoch, $4 seq before, $5 seq after, $6 status, $7 released, $8 due, $9 deadline, $10 error, $11
+/// its events as JSON or NULL, $12 the whole history or NULL while it lives. Per start $13 id, $14 kind, $15 version, $16
+/// deadline, $17 attributes, $18 first event. Per signal taken $19 id, $20 the event that took it. $21 the fence under
+/// which starts are sent. Gives the ids that were written; the others' rows must be read.
 macro_rules! flush {
     ($locked:literal) => {
         concat!(
@@ -123,7 +127,8 @@ UNION ALL
  WHERE s.taken_seq IS NULL AND (i.owner IS NULL OR i.owner = $2) AND (i.status <> 'PARKED' OR s.name = $6)
    AND i.kind || '@' || i.version = ANY($3) AND i.kind <> ALL($4) LIMIT $5)";
 
-/// What this worker $1 owns and does not hold ($2), and nobody touched a moment ago.
+/// What this worker $1 owns and does not hold ($2). Not what was touched within two seconds: it may be between its claim,
+/// or its start in a caller's transaction, and the task that drives it.
 pub(super) const FORGOTTEN: &str = "
 SELECT id, NULL::timestamptz AS due_at FROM saga.instances
 WHERE owner = $1 AND updated_at < clock_timestamp() - interval '2 seconds' AND NOT id = ANY($2) LIMIT $3";
@@ -184,6 +189,7 @@ SELECT CASE WHEN NOT EXISTS (SELECT FROM live) THEN 'ENDED'
             WHEN known.stored OR known.number < $5 THEN 'STORED' ELSE 'FULL' END
 FROM known";
 
+/// At most 256 of a saga, oldest first: they fit into memory whatever was sent, and the scan finds the rest.
 pub(super) const OPEN_SIGNALS: &str = "
 SELECT s.saga_id, s.id, s.name, s.payload
 FROM unnest($1::uuid[]) AS a (id)
@@ -192,9 +198,13 @@ CROSS JOIN LATERAL (
     WHERE saga_id = a.id AND taken_seq IS NULL ORDER BY id LIMIT 256) s
 ORDER BY s.saga_id, s.id";
 
+/// On which [`HINT`] is heard.
+pub(super) const CHANNEL: &str = "holdfast_saga";
+
 pub(super) const HINT: &str = "SELECT pg_notify('holdfast_saga', $1)";
 
-/// Wakes what would sleep past its deadline, by $1; gives how many.
+/// Wakes what would sleep past its deadline. By less than five seconds nothing is lost, here and in the next: that is the
+/// time that things take.
 pub(super) const MEND_OVERSLEEPING: &str = "
 UPDATE saga.instances SET due_at = deadline_at
 WHERE owner IS NULL AND due_at > deadline_at + interval '5 seconds' AND status <> 'PARKED'";
@@ -207,7 +217,8 @@ WHERE i.due_at < $1 - interval '5 seconds'
   AND i.kind || '@' || i.version = ANY(ARRAY(
       SELECT unnest(knows) FROM saga.workers WHERE lease_until >= clock_timestamp()))";
 
-/// Parks what waits for a version that no live worker has had for a minute.
+/// Parks what waits for a version that no live worker has had for a minute: workers that are replaced one after another
+/// leave no longer gap. [`REGISTER`] knows the reason by its first words.
 pub(super) const PARK_UNKNOWN: &str = "
 UPDATE saga.instances i
 SET status = 'PARKED', owner = NULL, due_at = NULL, updated_at = clock_timestamp(), epoch = epoch + 1,
@@ -218,13 +229,22 @@ WHERE (i.due_at < $1 - interval '1 minute'
   AND i.kind || '@' || i.version <> ALL(ARRAY(
       SELECT unnest(knows) FROM saga.workers WHERE lease_until >= clock_timestamp()))";
 
-/// Workers that ended long ago and left nothing behind.
+/// Workers that ended an hour ago, so that an operator may still see them, and left nothing behind.
 pub(super) const FORGET_WORKERS: &str = "
 DELETE FROM saga.workers w
 WHERE w.lease_until < clock_timestamp() - interval '1 hour'
   AND NOT EXISTS (SELECT FROM saga.instances i WHERE i.owner = w.id)";
 
 pub(super) const TODAY: &str = "SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date";
+
+/// A partition of what ends from one day until the next. Such statements take no parameters; the name is ours.
+pub(super) fn make_partition(name: &str, from: NaiveDate, until: NaiveDate) -> String {
+    format!("CREATE TABLE saga.{name} PARTITION OF saga.finished FOR VALUES FROM ('{from}') TO ('{until}')")
+}
+
+pub(super) fn drop_partition(name: &str) -> String {
+    format!("DROP TABLE IF EXISTS saga.{name}")
+}
 
 /// The day partitions there are, oldest first.
 pub(super) const PARTITIONS: &str = "
