@@ -9,12 +9,12 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 use chrono::{DateTime, Utc};
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::oneshot;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 
 use crate::{
     breaker::{self, Ended, Permit},
     decide::{Answer, Next, decide, record, record_failed_undo},
-    definition::{Attempt, Undo},
+    definition::{Attempt, ErasedStep, Undo},
     engine::{CANCEL, Engine, Held},
     event::{Cause, Event},
     id::Seq,
@@ -138,7 +138,7 @@ impl Drive {
         let definition = self.held.tail.definition.clone();
         let step = &definition.shape.steps[index];
         let known = self.state.steps.get(step.name).cloned().unwrap_or_default();
-        let ticket = match self.permit(engine, step.participant, known.failures > 0) {
+        let ticket = match self.permit(engine, step.participant, after(known.failures)) {
             Permit::Go(ticket) => ticket,
             Permit::Wait(pause) => return self.wait(engine, engine.now() + pause).await,
         };
@@ -166,17 +166,10 @@ impl Drive {
             .instrument(span.clone())
             .await;
         // Past its time the attempt's fate is unknown, which is never a failure: the same ids are asked again.
-        let answer = answer.unwrap_or_else(|_| Answer::Retry("no answer in time".into()));
+        let answer = answer.unwrap_or_else(|_| Answer::Retry(NO_ANSWER.into()));
         let ended = if matches!(answer, Answer::Retry(_)) { Ended::Failed } else { Ended::Answered };
         engine.shared.breakers.report(ticket, ended, tokio::time::Instant::now());
-        match &answer {
-            Answer::Done(_) => record_outcome(&span, "done", None),
-            Answer::Pending { .. } => record_outcome(&span, "pending", None),
-            Answer::Retry(reason) => record_outcome(&span, "retry", Some(reason)),
-            Answer::Abort { reason, .. } => record_outcome(&span, "abort", Some(reason)),
-            Answer::Park(reason) => record_outcome(&span, "park", Some(reason)),
-            Answer::Restart { reason, .. } => record_outcome(&span, "restart", Some(reason)),
-        }
+        tell(&span, &answer);
         let (now, jitter) = (engine.now(), engine.shared.dice.roll());
         let event = record(&self.state, &definition.shape, index, answer, now, jitter, traceparent_of(&span));
         drop(span);
@@ -196,7 +189,7 @@ impl Drive {
         for &index in indices {
             let step = &shape.steps[index];
             let known = before.steps.get(step.name).cloned().unwrap_or_default();
-            let ticket = match self.permit(engine, step.participant, known.undo.attempts > 0) {
+            let ticket = match self.permit(engine, step.participant, after(known.undo.attempts)) {
                 Permit::Go(ticket) => ticket,
                 Permit::Wait(wait) => {
                     pause = Some(pause.map_or(wait, |shortest: Duration| shortest.min(wait)));
@@ -216,13 +209,7 @@ impl Drive {
                     now,
                     state: before,
                 };
-                let within = step.undo_retry.attempt_timeout;
-                let answer = tokio::time::timeout(within, body.undo(&attempt)).instrument(span.clone()).await;
-                let answer = answer.unwrap_or_else(|_| Undo::Retry { reason: "no answer in time".into() });
-                match &answer {
-                    Undo::Done => record_outcome(&span, "done", None),
-                    Undo::Retry { reason } => record_outcome(&span, "retry", Some(reason)),
-                }
+                let answer = undo_once(&**body, &attempt, step.undo_retry.attempt_timeout, &span).await;
                 let ended = if answer == Undo::Done { Ended::Answered } else { Ended::Failed };
                 engine.shared.breakers.report(ticket, ended, tokio::time::Instant::now());
                 (index, answer)
@@ -268,11 +255,10 @@ impl Drive {
     }
 
     /// Whether a participant may be called now. Waiting for that counts as no attempt.
-    fn permit(&self, engine: &Engine, participant: &'static str, is_retry: bool) -> Permit {
+    fn permit(&self, engine: &Engine, participant: &'static str, attempt: breaker::Attempt) -> Permit {
         if engine.is_paused(self.held.tail.definition.kind, participant) {
             return Permit::Wait(PAUSED_ASKS_AGAIN);
         }
-        let attempt = if is_retry { breaker::Attempt::Again } else { breaker::Attempt::First };
         let now = tokio::time::Instant::now();
         engine.shared.breakers.permit(participant, attempt, now, engine.shared.dice.roll())
     }
@@ -354,5 +340,36 @@ impl Drive {
     }
 }
 
-/// A saga that meets a pause looks again after this.
+/// Which attempt comes after so many failures.
+fn after(failures: u32) -> breaker::Attempt {
+    if failures == 0 { breaker::Attempt::First } else { breaker::Attempt::Again }
+}
+
+/// Tells a forward attempt's span how it ended.
+fn tell(span: &Span, answer: &Answer) {
+    match answer {
+        Answer::Done(_) => record_outcome(span, "done", None),
+        Answer::Pending { .. } => record_outcome(span, "pending", None),
+        Answer::Retry(reason) => record_outcome(span, "retry", Some(reason)),
+        Answer::Abort { reason, .. } => record_outcome(span, "abort", Some(reason)),
+        Answer::Park(reason) => record_outcome(span, "park", Some(reason)),
+        Answer::Restart { reason, .. } => record_outcome(span, "restart", Some(reason)),
+    }
+}
+
+/// One undo attempt under its span, for no longer than it may take.
+async fn undo_once(body: &dyn ErasedStep, attempt: &Attempt<'_>, within: Duration, span: &Span) -> Undo {
+    let answer = tokio::time::timeout(within, body.undo(attempt)).instrument(span.clone()).await;
+    let answer = answer.unwrap_or_else(|_| Undo::Retry { reason: NO_ANSWER.into() });
+    match &answer {
+        Undo::Done => record_outcome(span, "done", None),
+        Undo::Retry { reason } => record_outcome(span, "retry", Some(reason)),
+    }
+    answer
+}
+
+/// What is on record of an attempt that took too long.
+const NO_ANSWER: &str = "no answer in time";
+
+/// A saga that meets a pause looks again after this: it is given up meanwhile, and costs a claim each time.
 const PAUSED_ASKS_AGAIN: Duration = Duration::from_secs(10);

@@ -136,9 +136,7 @@ impl Order {
         }
         Ok(order)
     }
-}
 
-impl Order {
     /// The engine's own word to a saga that was parked because no worker knew its version.
     pub(crate) fn known_again() -> Self {
         Self {

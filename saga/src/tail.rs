@@ -19,7 +19,7 @@ use crate::{
     state::State,
 };
 
-/// Refusals of one entry after which its saga is parked.
+/// Refusals of one entry that are put up with; the next one parks its saga.
 pub(crate) const REFUSALS_MAX: u32 = 8;
 
 /// Why nothing more is written of a saga by this process.
@@ -253,13 +253,16 @@ impl Tail {
         ask
     }
 
-    /// A flushed entry is not on disk: it is tried again as it is, since a commit that was not answered may still
-    /// come. `Err`: it was refused too often.
-    pub(crate) fn put_back(&self, entry: Entry, was_refused: bool) -> Result<(), TooOften> {
+    /// A flushed entry is not on disk: it is tried again as it is, since a commit that was not answered may still come.
+    pub(crate) fn put_back(&self, entry: Entry) {
+        self.inner().put_back(entry);
+    }
+
+    /// The same of one that was refused. `Err`: it was refused too often.
+    pub(crate) fn refused(&self, entry: Entry) -> Result<(), TooOften> {
         let mut inner = self.inner();
-        inner.again = Some(entry);
-        inner.place = Place::Queued;
-        inner.refusals += u32::from(was_refused);
+        inner.put_back(entry);
+        inner.refusals += 1;
         if inner.refusals > REFUSALS_MAX { Err(TooOften) } else { Ok(()) }
     }
 
@@ -289,6 +292,11 @@ impl Inner {
         }
         self.events.extend(events);
         self.state = state;
+    }
+
+    fn put_back(&mut self, entry: Entry) {
+        self.again = Some(entry);
+        self.place = Place::Queued;
     }
 
     /// What next, after a flight.

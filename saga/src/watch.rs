@@ -73,24 +73,29 @@ pub(crate) async fn scan(engine: &Engine) {
             due = timer.fired() => shared.claims.want(due),
             sightings = &mut looking => sort_out(engine, &mut timer, sightings),
             _ = ticks.tick(), if looking.is_terminated() => {
-                let is_full = timer.len() > NEAR_MAX / 2;
-                looking = look(engine, is_full, round.is_multiple_of(ADOPT_EVERY)).boxed().fuse();
+                looking = sight(engine, next_look(engine, &timer, round)).boxed().fuse();
                 round = round.wrapping_add(1);
             }
         }
     }
 }
 
-async fn look(engine: &Engine, is_full: bool, adopt: bool) -> Vec<Sighting> {
+/// What the scan of this round looks for.
+fn next_look(engine: &Engine, timer: &Timer, round: u32) -> Look {
     let shared = &engine.shared;
     // While time is in doubt, or more is due than can be driven, nothing more is loaded.
-    let is_full = is_full || shared.claims.waiting() > NEAR_MAX / 2;
-    let due = shared.clock.jump().is_none() && !is_full;
-    let look = Look {
-        due_before: due.then(|| shared.clock.now() + shared.config.near_window),
-        adopt_except: adopt.then(|| engine.held().keys().copied().collect()),
+    let is_full = timer.len() > NEAR_MAX / 2 || shared.claims.waiting() > NEAR_MAX / 2;
+    let loads = shared.clock.jump().is_none() && !is_full;
+    let adopts = round.is_multiple_of(ADOPT_EVERY);
+    Look {
+        due_before: loads.then(|| shared.clock.now() + shared.config.near_window),
+        adopt_except: adopts.then(|| engine.held().keys().copied().collect()),
         limit: i64::try_from(NEAR_MAX).expect("a small number"),
-    };
+    }
+}
+
+async fn sight(engine: &Engine, look: Look) -> Vec<Sighting> {
+    let shared = &engine.shared;
     match shared.journal.scan(&look, &shared.claims.claimable(engine)).await {
         Ok(sightings) => sightings,
         Err(error) => {

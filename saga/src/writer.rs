@@ -103,7 +103,7 @@ impl Writer {
                 match fate {
                     Fate::Written => self.land(&tail, &entry, &tell),
                     Fate::Declined => tail.end_with(Cut::Declined),
-                    Fate::Refused(reason) => match tail.put_back(entry, true) {
+                    Fate::Refused(reason) => match tail.refused(entry) {
                         Ok(()) => {
                             tracing::warn!(saga.id = %tail.saga, reason, "an append is refused");
                             again.push(tail);
@@ -162,8 +162,7 @@ impl Writer {
                 Verdict::Written => self.land(&tail, &entry, tell),
                 Verdict::Lost => tail.end_with(Cut::Lost),
                 Verdict::Again => {
-                    // It counts as no refusal, so it cannot be too many.
-                    let _ = tail.put_back(entry, false);
+                    tail.put_back(entry);
                     again.push(tail);
                 }
             }
