@@ -148,9 +148,12 @@ impl Sim {
         }
     }
 
-    /// Whether a worker has neither crashed nor was stopped.
+    /// Whether a worker has neither crashed nor stopped, of itself or because it was told to. A frozen one is alive.
     pub fn is_alive(&self, name: &str) -> bool {
-        self.life(name).stage() != Stage::Ended
+        let workers = self.workers();
+        let worker = workers.get(name).unwrap_or_else(|| panic!("there is no worker {name}"));
+        let halted = worker.engine.as_ref().is_some_and(|engine| engine.shared.stop.is_cancelled());
+        worker.life.stage() != Stage::Ended && !halted
     }
 
     /// Waits until a worker crashed or was stopped.

@@ -230,6 +230,10 @@ async fn heal(sim: &Sim) {
     }
     for round in 0..6 {
         sim.sleep(Duration::from_secs(20)).await;
+        // A registration that was late stopped a healthy worker of that name. Whoever watches over it starts it anew.
+        for worker in WORKERS.into_iter().filter(|worker| !sim.is_alive(worker)) {
+            sim.restart(worker).await;
+        }
         let parked: Vec<_> = sim
             .sagas()
             .into_iter()
