@@ -114,8 +114,8 @@ impl Writer {
                 }
             }
             self.resolve(journal, doubtful, &mut again, &tell).await;
-            pause = if again.is_empty() { AGAIN_FIRST } else { (pause * 2).min(AGAIN_MAX) };
             let when = Instant::now() + pause;
+            pause = if again.is_empty() { AGAIN_FIRST } else { (pause * 2).min(AGAIN_MAX) };
             self.queue().again.extend(again.into_iter().map(|tail| (when, tail)));
         }
     }
