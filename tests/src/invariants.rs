@@ -1,4 +1,4 @@
-//! What must be true of a stack at rest, whatever happened to it: promises P1 to P4 read from all stores.
+//! What must be true of a stack at rest, whatever happened to it: the promises of the README, read from all stores.
 //!
 //! The public API is asked wherever it can answer; SQL and Redis are read, never written, for what it does not show.
 

@@ -18,8 +18,8 @@ use proto::payment::v1::{ListPaymentsRequest, Payment};
 const SOON: Duration = Duration::from_secs(15);
 const LEASE_MS: &str = "1500";
 const HEARTBEAT_MS: &str = "300";
-/// Lease, the scan that finds it out, and the rest of the order; for a lock that a frozen session holds, the ten seconds
-/// after which the database ends an idle transaction.
+/// Lease, the scan that finds it out, and the rest of the order; for a lock that a frozen session holds, the two seconds
+/// after which the database ends the journal writer's idle transaction.
 const TAKEN_OVER_WITHIN: Duration = Duration::from_secs(25);
 const RECEIVED: i64 = 1_000;
 

@@ -1,4 +1,4 @@
-//! Promise P6 and case C45: one trace tells the whole order, over all processes, restarts and compensations.
+//! Every undo is visible, and case C45: one trace tells the whole order, over all processes, restarts and compensations.
 
 use std::time::Duration;
 

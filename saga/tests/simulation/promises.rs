@@ -1,4 +1,4 @@
-//! What must hold of every run once everything has drained: P1 to P4 as far as the engine is answerable for them.
+//! What must hold of every run once everything has drained: the promises, as far as the engine is answerable for them.
 
 use std::collections::BTreeMap;
 

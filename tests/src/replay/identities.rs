@@ -235,7 +235,7 @@ async fn payments_when_right(clients: &Clients, order: &Order) -> Result<Vec<Pay
     if last.is_empty() { outcome.map(|()| last) } else { Ok(last) }
 }
 
-/// The promise P3 of one order: confirmed keeps exactly its total in one payment, anything else keeps nothing.
+/// Money follows goods, of one order: confirmed keeps exactly its total in one payment, anything else keeps nothing.
 pub fn kept_rightly(order: &Order, payments: &[Payment]) -> Result<()> {
     let id = &order.order_id;
     let kept = |payment: &&Payment| minor(payment.captured.as_ref()) > minor(payment.refunded.as_ref());
