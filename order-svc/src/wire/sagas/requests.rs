@@ -7,8 +7,12 @@ use super::{
 
 /// Characters of a kind, a participant, a step, an attribute's name or its value.
 const NAME_CHARS_MAX: usize = 200;
+/// Characters of a part of an error: more is no search.
 const ERROR_CHARS_MAX: usize = 200;
+/// An output's part of [`saga::operate::ORDER_BYTES_MAX`]: the rest is for actor, reason and step. What is too much in all
+/// the same is refused with the order.
 const OUTPUT_BYTES_MAX: usize = 60_000;
+/// No saga is older; it keeps the database's arithmetic of times within its range.
 const OLDER_THAN_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 60 * 60);
 
 /// PauseSagas.
@@ -34,7 +38,7 @@ pub fn filter(request: api::ListSagasRequest) -> Result<(Filter, Page), Vec<Viol
     let mut violations = Violations::default();
     let status = match api::saga::State::try_from(request.state) {
         Ok(api::saga::State::Unspecified) => None,
-        Ok(state) => Status::parse(super::super::unprefixed(state.as_str_name(), "STATE_")),
+        Ok(state) => Status::parse(crate::wire::unprefixed(state.as_str_name(), "STATE_")),
         Err(_) => {
             violations.add("state", "is no state of a saga");
             None
