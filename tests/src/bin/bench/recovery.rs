@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::child::{Child, Role, say};
 use crate::line::Line;
-use crate::sagas::{Pivot, start_of};
+use crate::sagas::{First, Pivot, start_of};
 use crate::server::{Server, pool};
 
 const KIND: &str = "recovered";
@@ -152,22 +152,7 @@ struct Blocked {
     all: Notify,
 }
 
-struct First;
 struct Second(Option<Arc<Blocked>>);
-
-impl Step for First {
-    type Input = ();
-    type Output = ();
-    const NAME: &'static str = "first";
-
-    async fn run(&self, _: &Context<'_, ()>) -> Outcome<()> {
-        Outcome::Done(())
-    }
-
-    async fn undo(&self, _: &Context<'_, ()>) -> Undo {
-        Undo::Done
-    }
-}
 
 impl Step for Second {
     type Input = ();

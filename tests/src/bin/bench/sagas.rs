@@ -46,7 +46,8 @@ pub(crate) fn start_of(saga: SagaId) -> Start<()> {
     }
 }
 
-struct First;
+/// An undoable step that is done at once.
+pub(crate) struct First;
 struct Second;
 
 impl Step for First {
