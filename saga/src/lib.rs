@@ -358,7 +358,7 @@
 //! | sagas of one flush | 512 | |
 //! | what nobody waits for rides along | 25 | ms |
 //! | a flush that failed is tried again after | 20 to 500 | ms |
-//! | refusals of one append by the database | 8 | then its saga is parked |
+//! | refusals of one append by the database | 8 | one more, and its saga is parked |
 //! | a flush waits for rows that somebody holds | 50 | ms, once |
 //! | signals of one saga | 1,000 | in its life |
 //! | sagas claimed in one statement | 256 | two statements at a time |
@@ -366,10 +366,12 @@
 //! | due times in memory | 16,384 | more are found again |
 //! | one wait | 1,000 | years |
 //! | the database's clock against the monotonic one | 1 | s between heartbeats, then it is in doubt |
+//! | a driven saga that meets a pause looks again after | 10 | s |
 //! | a version that nobody knows | 1 | minute, then its sagas are parked |
 //! | connections beside the caller's pool | 7 | writer, heartbeat, listener, four readers |
 //! | an order: request id, actor, reason | 128, 200, 2,000 | characters; 64 KiB in all |
 //! | events shown at once | 1,000 | |
+//! | a statement for operators | 5 | s, then it is given up |
 //!
 //! # Testing your own
 //!
