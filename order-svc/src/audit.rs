@@ -153,6 +153,9 @@ impl Audit {
             };
             for order in &orders {
                 let mut found = compare(order, schedules.get(&order.saga), self.grace, self.engine.now());
+                if !found.is_empty() {
+                    found = self.compare_again(order).await?;
+                }
                 if order.order_id > ask_from && asked < HOLDS_MAX && self.is_to_be_held(order) {
                     asked += 1;
                     *asked_until = if asked == HOLDS_MAX { order.order_id } else { *asked_until };
@@ -161,6 +164,19 @@ impl Audit {
                 self.tell(order, &found).await;
             }
         }
+    }
+
+    /// The order and its saga were not read at one moment: what is true is still there when both are read again, the
+    /// order last.
+    async fn compare_again(&self, before: &Living) -> Result<Vec<Deviation>, StoreError> {
+        let Ok(schedules) = self.engine.schedules(&[before.saga]).await else { return Ok(Vec::new()) };
+        let after = OrderId(Uuid::from_u128(before.order_id.0.as_u128().wrapping_sub(1)));
+        let now =
+            self.store.living(after, 1).await?.into_iter().find(|order| order.order_id == before.order_id);
+        let Some(order) = now.filter(|order| order.standing == before.standing) else {
+            return Ok(Vec::new());
+        };
+        Ok(compare(&order, schedules.get(&order.saga), self.grace, self.engine.now()))
     }
 
     fn is_to_be_held(&self, order: &Living) -> bool {

@@ -83,8 +83,8 @@ CREATE TABLE saga.instances (
 -- an index names; owner and due_at change only when the saga is given up or taken.
 WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0);
 
--- The near window of the timer.
-CREATE INDEX instances_due ON saga.instances (due_at) WHERE due_at IS NOT NULL;
+-- The near window of the timer, kind by kind: what is paused is not passed over row by row.
+CREATE INDEX instances_due ON saga.instances (kind, due_at) WHERE due_at IS NOT NULL;
 -- What to adopt and what to take over.
 CREATE INDEX instances_owner ON saga.instances (owner) WHERE owner IS NOT NULL;
 -- What an operator looks for.

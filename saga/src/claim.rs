@@ -2,7 +2,7 @@
 //! only as many as admission lets in beside new ones.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -34,11 +34,29 @@ pub(crate) struct Claims {
 
 #[derive(Default)]
 struct Queue {
-    wanted: BTreeSet<SagaId>,
+    /// Signalled, nudged or left behind: before what is only due, or a cancel would wait for a whole backlog.
+    urgent: BTreeSet<SagaId>,
+    /// What is due, in the order of its due times.
+    due: VecDeque<SagaId>,
+    is_due: HashSet<SagaId>,
     /// A claim of these is under way: a second one would raise the epoch under the first.
     claiming: BTreeSet<SagaId>,
     /// Wanted again meanwhile: the claim under way may have looked before what that is about.
     put_off: BTreeSet<SagaId>,
+}
+
+impl Queue {
+    fn len(&self) -> usize {
+        self.urgent.len() + self.due.len()
+    }
+
+    fn pop(&mut self) -> Option<SagaId> {
+        self.urgent.pop_first().or_else(|| {
+            let saga = self.due.pop_front()?;
+            self.is_due.remove(&saga);
+            Some(saga)
+        })
+    }
 }
 
 impl Claims {
@@ -47,12 +65,24 @@ impl Claims {
         Self { knows, queue: Mutex::default(), wake: Notify::new() }
     }
 
-    /// These want to be looked at.
+    /// These want to be looked at, before what is only due.
     pub(crate) fn want(&self, sagas: impl IntoIterator<Item = SagaId>) {
         let mut queue = self.queue();
         for saga in sagas {
-            if queue.wanted.len() < WANTED_MAX {
-                queue.wanted.insert(saga);
+            if queue.urgent.len() < WANTED_MAX {
+                queue.urgent.insert(saga);
+            }
+        }
+        drop(queue);
+        self.wake.notify_one();
+    }
+
+    /// These are due, the longest first.
+    pub(crate) fn want_due(&self, sagas: impl IntoIterator<Item = SagaId>) {
+        let mut queue = self.queue();
+        for saga in sagas {
+            if queue.due.len() < WANTED_MAX && !queue.claiming.contains(&saga) && queue.is_due.insert(saga) {
+                queue.due.push_back(saga);
             }
         }
         drop(queue);
@@ -61,7 +91,7 @@ impl Claims {
 
     /// How many wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.queue().wanted.len()
+        self.queue().len()
     }
 
     /// How many would be claimed now, if they were let in.
@@ -109,7 +139,7 @@ impl Claims {
         let held = engine.held();
         let mut batch = Vec::new();
         while slots.len() > 0
-            && let Some(saga) = queue.wanted.pop_first()
+            && let Some(saga) = queue.pop()
         {
             if let Some(driven) = held.get(&saga) {
                 driven.nudge();
@@ -127,7 +157,7 @@ impl Claims {
         for saga in sagas {
             queue.claiming.remove(saga);
             if queue.put_off.remove(saga) {
-                queue.wanted.insert(*saga);
+                queue.urgent.insert(*saga);
             }
         }
         drop(queue);
@@ -136,6 +166,7 @@ impl Claims {
 
     async fn claim(&self, engine: &Engine, batch: Vec<(SagaId, Slot)>) {
         let (sagas, mut slots): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
+        let _done = Done { claims: self, sagas: &sagas };
         let claimable = self.claimable(engine);
         match engine.shared.journal.claim(&sagas, &claimable, engine.now()).await {
             Ok(claimed) => {
@@ -147,11 +178,22 @@ impl Claims {
             }
             Err(error) => tracing::warn!(%error, sagas = sagas.len(), "sagas could not be claimed"),
         }
-        self.done(&sagas);
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A claim under way. When it ends, also by panic, its sagas may be claimed again.
+struct Done<'a> {
+    claims: &'a Claims,
+    sagas: &'a [SagaId],
+}
+
+impl Drop for Done<'_> {
+    fn drop(&mut self) {
+        self.claims.done(self.sagas);
     }
 }
 

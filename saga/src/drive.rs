@@ -103,12 +103,17 @@ impl Drive {
             return Err(cut.into());
         }
         if self.held.take_nudge() {
-            let signals = engine.shared.signals.read(self.held.tail.saga).await.map_err(|_| End::Stops)?;
+            let signals = engine.shared.signals.read(self.held.tail.saga, &engine.shared.stop).await;
+            let signals = signals.map_err(|_| End::Stops)?;
             self.take_in(engine, signals);
         }
         let definition = self.held.tail.definition.clone();
         match decide(&self.state, &definition.shape, engine.now()) {
             Next::Rest => {
+                if self.state.parked.is_some() {
+                    // Also if nothing was recorded: it may have been claimed in vain.
+                    self.held.tail.release(engine.now());
+                }
                 self.settle(engine).await?;
                 Err(End::Rests)
             }
@@ -140,7 +145,12 @@ impl Drive {
         let known = self.state.steps.get(step.name).cloned().unwrap_or_default();
         let ticket = match self.permit(engine, step.participant, after(known.failures)) {
             Permit::Go(ticket) => ticket,
-            Permit::Wait(pause) => return self.wait(engine, engine.now() + pause).await,
+            Permit::Wait(pause) => {
+                let now = engine.now();
+                let deadline = self.state.deadline.filter(|deadline| *deadline > now);
+                let until = deadline.map_or(now + pause, |deadline| deadline.min(now + pause));
+                return self.wait(engine, until).await;
+            }
         };
         let waits = step.durable_before || definition.shape.pivot == Some(index);
         #[cfg(feature = "testing")]
@@ -228,7 +238,14 @@ impl Drive {
         }
         drop(attempts);
         match pause.filter(|_| nobody_may_be_asked) {
-            Some(pause) => self.wait(engine, engine.now() + pause).await,
+            Some(pause) => {
+                // Others whose undo failed may be tried again before that.
+                let dues =
+                    self.state.steps.values().filter(|step| !step.undo.done).filter_map(|step| step.undo.due);
+                let (now, until) = (engine.now(), engine.now() + pause);
+                let next = dues.filter(|due| *due > now).min();
+                self.wait(engine, next.map_or(until, |next| next.min(until))).await
+            }
             None => Ok(()),
         }
     }

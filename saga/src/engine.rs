@@ -102,7 +102,7 @@ pub(crate) struct Shared {
     writing: Tasks,
     pub(crate) stop: CancellationToken,
     stopped: OnceLock<Stopped>,
-    closed: CancellationToken,
+    pub(crate) closed: CancellationToken,
 }
 
 /// What an engine runs on besides its journal.
@@ -194,7 +194,7 @@ impl Engine {
             }
         });
         let engine = self.clone();
-        self.supervise(&shared.tasks, "heartbeat", async move { loops::heartbeat(&engine).await });
+        self.supervise(&shared.writing, "heartbeat", async move { loops::heartbeat(&engine).await });
         let engine = self.clone();
         self.supervise(&shared.tasks, "scan", async move { loops::scan(&engine).await });
         let engine = self.clone();

@@ -1,7 +1,12 @@
 //! The journal as the engine sees it: every write is conditional, and zero rows have a name. Postgres keeps it in
 //! `journal/postgres.rs`; a journal in memory is for simulation only (`testing.rs`). No decisions are made here.
 
-use std::{any::Any, collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    any::Any,
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
@@ -235,7 +240,7 @@ pub(crate) struct Look {
     /// Due times before this.
     pub(crate) due_before: Option<DateTime<Utc>>,
     /// Also sagas this worker owns but is not known to hold: those among them are held.
-    pub(crate) adopt_except: Option<Vec<SagaId>>,
+    pub(crate) adopt_except: Option<BTreeSet<SagaId>>,
     /// At most so many of each reason.
     pub(crate) limit: i64,
 }
@@ -246,6 +251,16 @@ pub(crate) struct Claimable {
     /// `kind@version` of the definitions this worker has.
     pub(crate) knows: Vec<String>,
     pub(crate) paused_kinds: Vec<String>,
+}
+
+impl Claimable {
+    /// The kinds of which anything may be claimed.
+    pub(crate) fn kinds(&self) -> Vec<String> {
+        let kinds = self.knows.iter().filter_map(|tag| Some(tag.rsplit_once('@')?.0));
+        let unpaused: BTreeSet<_> =
+            kinds.filter(|kind| !self.paused_kinds.iter().any(|paused| paused == kind)).collect();
+        unpaused.into_iter().map(str::to_owned).collect()
+    }
 }
 
 /// What became of a signal.

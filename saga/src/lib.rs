@@ -368,7 +368,7 @@
 //! | the database's clock against the monotonic one | 1 | s between heartbeats, then it is in doubt |
 //! | a driven saga that meets a pause looks again after | 10 | s |
 //! | a version that nobody knows | 1 | minute, then its sagas are parked |
-//! | connections beside the caller's pool | 7 | writer, heartbeat, listener, four readers |
+//! | connections beside the caller's pool | 8 | writer, heartbeat, listener, second look, four readers |
 //! | an order: request id, actor, reason | 128, 200, 2,000 | characters; 64 KiB in all |
 //! | events shown at once | 1,000 | |
 //! | a statement for operators | 5 | s, then it is given up |

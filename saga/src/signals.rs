@@ -10,6 +10,7 @@ use std::{
 use serde_json::Value;
 use sqlx::PgConnection;
 use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::{
     engine::Engine,
@@ -33,11 +34,20 @@ pub(crate) struct Stopping;
 
 impl SignalReader {
     /// The signals nobody has taken in yet, oldest first.
-    pub(crate) async fn read(&self, saga: SagaId) -> Result<Vec<OpenSignal>, Stopping> {
+    pub(crate) async fn read(
+        &self,
+        saga: SagaId,
+        stop: &CancellationToken,
+    ) -> Result<Vec<OpenSignal>, Stopping> {
         let (answer, signals) = oneshot::channel();
         self.asked().insert(saga, answer);
         self.wake.notify_one();
-        signals.await.map_err(|_| Stopping)
+        tokio::select! {
+            biased;
+            signals = signals => signals.map_err(|_| Stopping),
+            // Who asks after the reader has ended is not answered.
+            () = stop.cancelled() => Err(Stopping),
+        }
     }
 
     /// Answers, until the engine stops.

@@ -336,7 +336,9 @@ impl Entry {
             return if self.begins.is_some() { Verdict::Again } else { Verdict::Lost };
         };
         let is_ours = row.owner == Some(owner);
-        if row.epoch == self.epoch && row.seq == self.end() {
+        // Given up with it, or by it.
+        let is_given_up = row.owner.is_none() && (self.releases() || self.begins.is_none());
+        if row.epoch == self.epoch && row.seq == self.end() && (is_ours || is_given_up) {
             // An entry without events changes only who owns the row.
             let moved = !self.events.is_empty() || !is_ours;
             return if moved { Verdict::Written } else { Verdict::Again };

@@ -16,7 +16,8 @@ use crate::{
 /// Every so many scans, what this worker owns is compared with what it holds.
 const ADOPT_EVERY: u32 = 10;
 
-/// Renews the lease and reads the database's clock, until the engine stops or is replaced.
+/// Renews the lease and reads the database's clock, until the engine has given up what it held: while it stops, steps still
+/// run.
 pub(crate) async fn heartbeat(engine: &Engine) {
     let shared = &engine.shared;
     let mut ticks = tokio::time::interval(shared.config.heartbeat);
@@ -25,7 +26,7 @@ pub(crate) async fn heartbeat(engine: &Engine) {
     loop {
         tokio::select! {
             biased;
-            () = shared.stop.cancelled() => return,
+            () = shared.closed.cancelled() => return,
             _ = ticks.tick() => {}
         }
         let asked = Instant::now();
@@ -70,7 +71,7 @@ pub(crate) async fn scan(engine: &Engine) {
         tokio::select! {
             biased;
             () = shared.stop.cancelled() => return,
-            due = timer.fired() => shared.claims.want(due),
+            due = timer.fired() => shared.claims.want_due(due),
             sightings = &mut looking => sort_out(engine, &mut timer, sightings),
             _ = ticks.tick(), if looking.is_terminated() => {
                 looking = sight(engine, next_look(engine, &timer, round)).boxed().fuse();
@@ -105,18 +106,19 @@ async fn sight(engine: &Engine, look: Look) -> Vec<Sighting> {
     }
 }
 
-/// What is due goes to the claims, what is due soon to the timer.
-fn sort_out(engine: &Engine, timer: &mut Timer, sightings: Vec<Sighting>) {
-    let mut now = Vec::new();
+/// What is due goes to the claims, what is due soon to the timer, and what somebody else left or signalled comes first.
+fn sort_out(engine: &Engine, timer: &mut Timer, mut sightings: Vec<Sighting>) {
+    sightings.sort_by_key(|sighting| sighting.due);
+    let (mut urgent, mut due) = (Vec::new(), Vec::new());
     for sighting in sightings {
-        let wait = sighting.due.map(|due| engine.shared.clock.until(due)).unwrap_or_default();
-        if wait.is_zero() {
-            now.push(sighting.saga);
-        } else {
-            timer.set(sighting.saga, wait);
+        match sighting.due.map(|due| engine.shared.clock.until(due)) {
+            None => urgent.push(sighting.saga),
+            Some(wait) if wait.is_zero() => due.push(sighting.saga),
+            Some(wait) => timer.set(sighting.saga, wait),
         }
     }
-    engine.shared.claims.want(now);
+    engine.shared.claims.want(urgent);
+    engine.shared.claims.want_due(due);
 }
 
 /// Hears which sagas other workers sent signals to, until the engine stops.

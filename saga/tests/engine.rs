@@ -1,5 +1,6 @@
 //! The engine on a real Postgres: what it promises when participants refuse, workers die and answers are lost.
 
+mod attack;
 mod cases;
 mod flush;
 mod lab;

@@ -46,8 +46,9 @@ impl Engine {
         let mut changes = self.subscribe(saga);
         loop {
             let told = *changes.borrow_and_update();
-            let held = self.held().get(&saga).cloned();
-            let seen = told.or_else(|| held.as_ref().and_then(|held| held.tail.standing()));
+            // Not the saga itself: it would keep its slot for as long as somebody waits.
+            let held = self.held().get(&saga).map(|held| held.tail.standing());
+            let seen = told.or(held.flatten());
             if let Some(standing) = seen.filter(|standing| enough(standing)) {
                 return Ok(Some(standing));
             }

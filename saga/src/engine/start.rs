@@ -125,7 +125,7 @@ impl Engine {
         if !fits(&definition, row.as_ref()) {
             return Err(StartError::WrongRow(kind));
         }
-        let slot = self.admit(start.priority).await?;
+        let slot = self.admit(start.priority, ADMISSION_PATIENCE).await?;
         let (first, state) = self.first(start)?;
         let tail = Arc::new(Tail::beginning(start.saga, definition, Arc::clone(&state), first, row));
         let held = Arc::new(Held::new(Arc::clone(&tail), slot));
@@ -150,7 +150,8 @@ impl Engine {
         start: &Start<I>,
     ) -> Result<Started, StartError> {
         let definition = self.shared.latest.get(kind).ok_or(StartError::UnknownKind(kind))?.clone();
-        let slot = self.admit(start.priority).await?;
+        // The caller's transaction holds locks: whoever is not let in now comes again.
+        let slot = self.admit(start.priority, Duration::ZERO).await?;
         let (first, state) = self.first(start)?;
         let owner = self.shared.journal.owner();
         let json = postgres::start_in(connection, owner, start.saga, &definition, &first, &state).await?;
@@ -160,11 +161,11 @@ impl Engine {
         Ok(Started { engine: self.clone(), work })
     }
 
-    async fn admit(&self, priority: Priority) -> Result<Slot, StartError> {
+    async fn admit(&self, priority: Priority, within: Duration) -> Result<Slot, StartError> {
         if self.shared.stop.is_cancelled() {
             return Err(StartError::Stopping);
         }
-        Ok(self.shared.admission.enter(priority, ADMISSION_PATIENCE).await?)
+        Ok(self.shared.admission.enter(priority, within).await?)
     }
 
     fn first<I: Serialize>(&self, start: &Start<I>) -> Result<(Event, Arc<State>), StartError> {

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
 use serde_json::Value;
 use sqlx::{
@@ -49,7 +49,7 @@ pub(crate) struct PgJournal {
     owner: OnceLock<WorkerId>,
     /// Under which number starts are sent.
     fence: AtomicI64,
-    /// The caller's pool: signals, and sagas that must be parked by their row.
+    /// The caller's pool: signals only.
     pool: PgPool,
     /// Claims and reads, with plans pinned as the writer's are.
     reader: PgPool,
@@ -57,6 +57,8 @@ pub(crate) struct PgJournal {
     writer: PgPool,
     /// The heartbeat's own connection: a lease is not lost because handlers use up the pool.
     heart: PgPool,
+    /// The second look's own connection: tables that are made and dropped wait for readers.
+    keeper: PgPool,
     /// The listener's own connection.
     ear: PgPool,
     listener: Mutex<Option<PgListener>>,
@@ -73,6 +75,7 @@ impl PgJournal {
         };
         let options = pool.connect_options().as_ref().clone();
         let (heart, ear) = (own(options.clone(), 1), own(options.clone(), 1));
+        let keeper = own(options.clone(), 1);
         let pinned = options.options(flush::SESSION);
         let (writer, reader) = (own(pinned.clone(), 1), own(pinned, READERS));
         Self {
@@ -83,18 +86,23 @@ impl PgJournal {
             reader,
             writer,
             heart,
+            keeper,
             ear,
             listener: Mutex::new(None),
         }
     }
 
     async fn look_over(&self, now: DateTime<Utc>, retain_days: u32) -> Result<Audit, JournalError> {
-        let oversleeping = sqlx::query(sql::MEND_OVERSLEEPING).execute(&self.heart).await?.rows_affected();
-        let unknown = sqlx::query(sql::PARK_UNKNOWN).bind(now).execute(&self.heart).await?.rows_affected();
-        let overdue: i64 = sqlx::query_scalar(sql::COUNT_OVERDUE).bind(now).fetch_one(&self.heart).await?;
-        sqlx::query(sql::FORGET_WORKERS).execute(&self.heart).await?;
-        self.make_partitions(now.date_naive()).await?;
-        self.drop_partitions(now.date_naive() - TimeDelta::days(i64::from(retain_days))).await?;
+        let (keeper, owner) = (&self.keeper, self.owner().0);
+        let oversleeping = sqlx::query(sql::MEND_OVERSLEEPING).execute(keeper).await?.rows_affected();
+        let unknown =
+            sqlx::query(sql::PARK_UNKNOWN).bind(now).bind(owner).execute(keeper).await?.rows_affected();
+        let revive = sqlx::query(sql::REVIVE_KNOWN).bind(owner).bind(operate::SIGNAL);
+        revive.bind(serde_json::to_value(operate::Order::known_again())?).execute(keeper).await?;
+        let overdue: i64 = sqlx::query_scalar(sql::COUNT_OVERDUE).bind(now).fetch_one(keeper).await?;
+        sqlx::query(sql::DROP_ORPHANS).execute(keeper).await?;
+        sqlx::query(sql::FORGET_WORKERS).execute(keeper).await?;
+        self.keep_days(now.date_naive(), retain_days).await;
         Ok(Audit { overdue: overdue.unsigned_abs(), oversleeping, unknown })
     }
 }
@@ -136,6 +144,7 @@ pub(crate) async fn send(
         .bind(name)
         .bind(payload)
         .bind(SIGNALS_MAX)
+        .bind(operate::SIGNAL)
         .fetch_one(connection)
         .await?;
     match sent.as_str() {
@@ -158,7 +167,7 @@ impl Journal for PgJournal {
         Box::pin(async move {
             // Before anything can end, and before the clock is read: making them takes a moment.
             let today = sqlx::query_scalar(sql::TODAY).fetch_one(&self.heart).await?;
-            self.make_partitions(today).await?;
+            self.make_partitions(today).await;
             let row = sqlx::query(sql::REGISTER)
                 .bind(&self.name)
                 .bind(interval(lease))
@@ -226,24 +235,30 @@ impl Journal for PgJournal {
         claimable: &'a Claimable,
     ) -> BoxFuture<'a, Result<Vec<Sighting>, JournalError>> {
         Box::pin(async move {
-            let mut rows = sqlx::query(sql::SCAN)
+            let rows = sqlx::query(sql::SCAN)
                 .bind(look.due_before)
                 .bind(self.owner().0)
                 .bind(&claimable.knows)
                 .bind(&claimable.paused_kinds)
                 .bind(look.limit)
                 .bind(operate::SIGNAL)
+                .bind(claimable.kinds())
                 .fetch_all(&self.reader)
                 .await?;
-            if let Some(held) = &look.adopt_except {
-                let forgotten =
-                    sqlx::query(sql::FORGOTTEN).bind(self.owner().0).bind(ids(held)).bind(look.limit);
-                rows.extend(forgotten.fetch_all(&self.reader).await?);
-            }
             let sighting = |row: &PgRow| -> Result<Sighting, sqlx::Error> {
                 Ok(Sighting { saga: SagaId(row.try_get("id")?), due: row.try_get("due_at")? })
             };
-            Ok(rows.iter().map(sighting).collect::<Result<_, _>>()?)
+            let mut sightings: Vec<_> = rows.iter().map(sighting).collect::<Result<_, _>>()?;
+            if let Some(held) = &look.adopt_except {
+                let owned = sqlx::query(sql::FORGOTTEN).bind(self.owner().0).bind(look.limit);
+                for row in owned.fetch_all(&self.reader).await? {
+                    let sighting = sighting(&row)?;
+                    if !held.contains(&sighting.saga) {
+                        sightings.push(sighting);
+                    }
+                }
+            }
+            Ok(sightings)
         })
     }
 
@@ -261,7 +276,11 @@ impl Journal for PgJournal {
         sagas: &'a [SagaId],
     ) -> BoxFuture<'a, Result<BTreeMap<SagaId, Vec<OpenSignal>>, JournalError>> {
         Box::pin(async move {
-            let rows = sqlx::query(sql::OPEN_SIGNALS).bind(ids(sagas)).fetch_all(&self.reader).await?;
+            let rows = sqlx::query(sql::OPEN_SIGNALS)
+                .bind(ids(sagas))
+                .bind(operate::SIGNAL)
+                .fetch_all(&self.reader)
+                .await?;
             let mut signals: BTreeMap<SagaId, Vec<OpenSignal>> = BTreeMap::new();
             for row in rows {
                 signals.entry(SagaId(row.try_get("saga_id")?)).or_default().push(OpenSignal {
@@ -283,7 +302,7 @@ impl Journal for PgJournal {
         Box::pin(async move {
             let statement =
                 sqlx::query(sql::QUARANTINE).bind(saga.0).bind(self.owner().0).bind(epoch.0).bind(reason);
-            statement.bind(operate::SIGNAL).execute(&self.pool).await?;
+            statement.bind(operate::SIGNAL).execute(&self.reader).await?;
             Ok(())
         })
     }

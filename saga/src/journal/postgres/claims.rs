@@ -1,6 +1,9 @@
 //! Taking sagas over, and putting their journals together from their rows. Absent: which ones, and what follows.
 
-use std::collections::HashMap;
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
@@ -10,12 +13,20 @@ use super::{PgJournal, ids, sql};
 use crate::{
     event::Event,
     id::{Epoch, SagaId, Seq},
-    journal::{Claimable, Claimed, Journal as _, JournalError, Read},
+    journal::{Claimable, Claimed, Journal as _, JournalError, OpenSignal, Read},
     operate,
 };
 
 /// Timers fire by a clock that is a little off.
 const CLAIM_SLACK: TimeDelta = TimeDelta::milliseconds(50);
+
+/// How often, and after what pause, claimed sagas are read again.
+const READ_AGAIN_MAX: u32 = 20;
+const READ_AGAIN: Duration = Duration::from_millis(100);
+
+/// What flushes recorded, with the seq of its first event.
+type Parts = HashMap<SagaId, Vec<(i64, String)>>;
+type Signals = BTreeMap<SagaId, Vec<OpenSignal>>;
 
 impl PgJournal {
     pub(super) async fn take(
@@ -37,12 +48,17 @@ impl PgJournal {
         if taken.is_empty() {
             return Ok(Vec::new());
         }
-        let mut parts: HashMap<SagaId, Vec<(i64, String)>> = HashMap::with_capacity(taken.len());
-        for row in sqlx::query(sql::EVENTS).bind(ids(&taken)).fetch_all(&self.reader).await? {
-            let part = (row.try_get("seq")?, row.try_get("events")?);
-            parts.entry(SagaId(row.try_get("saga_id")?)).or_default().push(part);
-        }
-        let mut signals = self.open_signals(&taken).await?;
+        // They are ours from here on: a read that failed is repeated, since nobody else looks at them for seconds.
+        let mut tries = 0;
+        let (mut parts, mut signals) = loop {
+            match self.parts_and_signals(&taken).await {
+                Ok(read) => break read,
+                Err(error) if tries == READ_AGAIN_MAX => return Err(error),
+                Err(error) => tracing::warn!(%error, sagas = taken.len(), "claimed sagas cannot be read yet"),
+            }
+            tries += 1;
+            tokio::time::sleep(READ_AGAIN).await;
+        };
         let claimed = |row: &PgRow| -> Result<Claimed, sqlx::Error> {
             let saga = SagaId(row.try_get("id")?);
             Ok(Claimed {
@@ -58,6 +74,17 @@ impl PgJournal {
             })
         };
         Ok(rows.iter().map(claimed).collect::<Result<_, _>>()?)
+    }
+}
+
+impl PgJournal {
+    async fn parts_and_signals(&self, sagas: &[SagaId]) -> Result<(Parts, Signals), JournalError> {
+        let mut parts = Parts::with_capacity(sagas.len());
+        for row in sqlx::query(sql::EVENTS).bind(ids(sagas)).fetch_all(&self.reader).await? {
+            let part = (row.try_get("seq")?, row.try_get("events")?);
+            parts.entry(SagaId(row.try_get("saga_id")?)).or_default().push(part);
+        }
+        Ok((parts, self.open_signals(sagas).await?))
     }
 }
 

@@ -14,7 +14,8 @@ use crate::{
 
 /// The writer's session. Plans are pinned to index lookups: a plan that was made while a table was small must not stay
 /// when it is large. A row that somebody else holds must not hold up the whole flush for longer.
-pub(super) const SESSION: [(&str, &str); 8] = [
+pub(super) const SESSION: [(&str, &str); 9] = [
+    ("max_parallel_workers_per_gather", "0"),
     ("enable_bitmapscan", "off"),
     ("enable_hashjoin", "off"),
     ("enable_mergejoin", "off"),
@@ -104,7 +105,8 @@ impl FlushError {
     }
 }
 
-/// Only what is known to be a row's fault is a row's fault.
+/// Only what is known to be a row's fault is a row's fault. What is neither that nor the server's state stands in the way:
+/// it is separated from its neighbours and tried again.
 fn blame(error: &sqlx::Error) -> Blame {
     use sqlx::Error::{ColumnDecode, ColumnNotFound, Database, Decode, Encode, RowNotFound};
     match error {
@@ -114,9 +116,16 @@ fn blame(error: &sqlx::Error) -> Blame {
             Some(code) if code.starts_with("22") || code.starts_with("23") => Blame::Row,
             // Something failed before and kept it to itself: side rows that are no better later.
             Some("25P02") => Blame::Row,
-            // Serialization failure or deadlock, lock timeout.
-            Some(code) if code.starts_with("40") || code == "55P03" => Blame::InTheWay,
-            _ => Blame::Session,
+            // Connection, resources, an operator's hand, the system, the server itself, a read-only server.
+            Some(code)
+                if ["08", "53", "57", "58", "XX"].contains(&&code[..2.min(code.len())])
+                    || code == "25006" =>
+            {
+                Blame::Session
+            }
+            // Serialization failure, deadlock, lock timeout; and whatever a trigger or a limit says.
+            Some(_) => Blame::InTheWay,
+            None => Blame::Session,
         },
         _ => Blame::Session,
     }

@@ -1,5 +1,5 @@
-//! The day partitions of what has ended: made ahead, and dropped once they are kept no longer. Absent: the partition for
-//! what ends on a day that has none; the migration makes it.
+//! The day partitions of what has ended: made ahead, and dropped once they are kept no longer. What cannot be made or
+//! dropped now is left to the next look: what ends on a day without partition is kept beside them until it has one.
 
 use chrono::{NaiveDate, TimeDelta};
 use sqlx::AssertSqlSafe;
@@ -10,39 +10,63 @@ use super::{PgJournal, sql};
 const DAYS_AHEAD: i64 = 7;
 
 impl PgJournal {
-    pub(super) async fn make_partitions(&self, today: NaiveDate) -> Result<(), sqlx::Error> {
-        let there = self.partitions().await?;
+    /// Makes the days that are near and drops those that are kept no longer.
+    pub(super) async fn keep_days(&self, today: NaiveDate, retain_days: u32) {
+        self.make_partitions(today).await;
+        let oldest = today - TimeDelta::days(i64::from(retain_days));
+        if let Err(error) = self.drop_partitions(oldest).await {
+            tracing::warn!(%error, "days of finished sagas could not be dropped");
+        }
+    }
+
+    pub(super) async fn make_partitions(&self, today: NaiveDate) {
+        let there = match self.partitions().await {
+            Ok(there) => there,
+            Err(error) => {
+                tracing::warn!(%error, "the days of finished sagas cannot be read");
+                return;
+            }
+        };
         for ahead in 0..=DAYS_AHEAD {
             let day = today + TimeDelta::days(ahead);
             let name = partition(day);
             if there.contains(&name) {
                 continue;
             }
-            let statement = sql::make_partition(&name, day, day + TimeDelta::days(1));
-            if let Err(error) = sqlx::raw_sql(AssertSqlSafe(statement)).execute(&self.heart).await
+            let statements = sql::make_partition(&name, day, day + TimeDelta::days(1));
+            if let Err(error) = self.run_apart(statements).await
                 // Another worker may have made it at the same time.
-                && !self.partitions().await?.contains(&name)
+                && !self.partitions().await.is_ok_and(|there| there.contains(&name))
             {
-                return Err(error);
+                tracing::warn!(%error, partition = name, "a day of finished sagas could not be made");
             }
         }
-        Ok(())
     }
 
     /// Drops the days before this one.
-    pub(super) async fn drop_partitions(&self, before: NaiveDate) -> Result<(), sqlx::Error> {
+    async fn drop_partitions(&self, before: NaiveDate) -> Result<(), sqlx::Error> {
+        sqlx::query(sql::DROP_REST).bind(before).execute(&self.keeper).await?;
         let oldest = partition(before);
         for name in self.partitions().await?.into_iter().filter(|name| *name < oldest) {
-            let statement = sql::drop_partition(&name);
-            sqlx::raw_sql(AssertSqlSafe(statement)).execute(&self.heart).await?;
+            self.run_apart(sql::drop_partition(&name)).await?;
             tracing::info!(partition = name, "finished sagas of one day are dropped");
         }
         Ok(())
     }
 
+    /// Runs statements that are a transaction of their own. Where one fails, the connection is in the middle of it.
+    async fn run_apart(&self, statements: String) -> Result<(), sqlx::Error> {
+        let mut connection = self.keeper.acquire().await?;
+        let done = sqlx::raw_sql(AssertSqlSafe(statements)).execute(&mut *connection).await;
+        if done.is_err() {
+            sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await?;
+        }
+        done.map(drop)
+    }
+
     /// Those there are, oldest first.
     async fn partitions(&self) -> Result<Vec<String>, sqlx::Error> {
-        sqlx::query_scalar(sql::PARTITIONS).fetch_all(&self.heart).await
+        sqlx::query_scalar(sql::PARTITIONS).fetch_all(&self.keeper).await
     }
 }
 

@@ -30,7 +30,9 @@ RETURNING id, clock_timestamp() AS now,
     (SELECT coalesce(max(id), 0) FROM saga.operator_log WHERE scope = 'CLOCK') AS clock_order";
 
 /// Starts that this worker sent before are refused from now on, should they still arrive.
-pub(super) const RAISE_FENCE: &str = "UPDATE saga.workers SET fence = greatest(fence, $2) WHERE id = $1";
+pub(super) const RAISE_FENCE: &str = "
+WITH worker AS (SELECT id FROM saga.workers WHERE id = $1 FOR UPDATE)
+UPDATE saga.workers w SET fence = greatest(w.fence, $2) FROM worker WHERE w.id = worker.id";
 
 /// In the caller's transaction.
 pub(super) const START_IN: &str = "
@@ -45,10 +47,12 @@ VALUES ($1, $2, $3, 'RUNNING', 1, 1, $4, $5, $6::jsonb, $7::json)";
 /// deadline, $17 attributes, $18 first event. Per signal taken $19 id, $20 the event that took it. $21 the fence under
 /// which starts are sent. Gives the ids that were written; the others' rows must be read.
 macro_rules! flush {
-    ($locked:literal) => {
+    ($free:literal, $locked:literal) => {
         concat!(
             "
-WITH wanted AS (
+WITH ",
+            $free,
+            "wanted AS (
     SELECT * FROM unnest($2::uuid[], $3::bigint[], $4::bigint[], $5::bigint[], $6::text[], $7::boolean[],
                          $8::timestamptz[], $9::timestamptz[], $10::text[], $11::text[], $12::text[])
         AS w (id, epoch, seq_before, seq_after, status, released, due_at, deadline_at, last_error, body, history)
@@ -87,7 +91,7 @@ WITH wanted AS (
     SELECT id, kind, version, 'RUNNING', 1, 1, $1, deadline_at, attributes::jsonb, started::json
     FROM unnest($13::uuid[], $14::text[], $15::integer[], $16::timestamptz[], $17::text[], $18::text[])
         AS b (id, kind, version, deadline_at, attributes, started)
-    WHERE EXISTS (SELECT FROM saga.workers w WHERE w.id = $1 AND w.fence <= $21)
+    WHERE EXISTS (SELECT FROM saga.workers w WHERE w.id = $1 AND w.fence <= $21 FOR KEY SHARE)
     ON CONFLICT (id) DO NOTHING
     RETURNING id
 ), taken AS (
@@ -100,12 +104,14 @@ SELECT id FROM moved UNION ALL SELECT id FROM ended UNION ALL SELECT id FROM beg
     };
 }
 
-pub(super) const FLUSH: &str = flush!("");
+pub(super) const FLUSH: &str = flush!("", "");
 
 /// The same, leaving alone the rows that somebody else holds at the moment.
 pub(super) const FLUSH_PAST_LOCKS: &str = flush!(
+    "free AS MATERIALIZED (SELECT id FROM saga.instances WHERE id = ANY($2) ORDER BY id FOR UPDATE SKIP LOCKED),
+",
     "
-      AND i.id IN (SELECT l.id FROM saga.instances l WHERE l.id = ANY($2) FOR UPDATE SKIP LOCKED)"
+      AND i.id = ANY(ARRAY(SELECT id FROM free))"
 );
 
 pub(super) const POSITIONS: &str = "
@@ -115,8 +121,10 @@ SELECT id, NULL, epoch, seq, status, NULL, NULL FROM saga.finished WHERE id = AN
 
 /// What is due before $1 (NULL: nothing is), of what is known ($3) and not paused ($4). At most $5 of each reason.
 pub(super) const SCAN: &str = "
-(SELECT id, due_at FROM saga.instances
- WHERE due_at < $1 AND kind || '@' || version = ANY($3) AND kind <> ALL($4) ORDER BY due_at LIMIT $5)
+(SELECT d.id, d.due_at FROM unnest($7::text[]) AS k (kind)
+ CROSS JOIN LATERAL (
+     SELECT i.id, i.due_at FROM saga.instances i
+     WHERE i.kind = k.kind AND i.due_at < $1 AND i.kind || '@' || i.version = ANY($3) ORDER BY i.due_at LIMIT $5) d)
 UNION ALL
 (SELECT i.id, NULL FROM saga.instances i
  WHERE i.owner IS NOT NULL AND i.owner <> ALL(ARRAY(
@@ -127,11 +135,11 @@ UNION ALL
  WHERE s.taken_seq IS NULL AND (i.owner IS NULL OR i.owner = $2) AND (i.status <> 'PARKED' OR s.name = $6)
    AND i.kind || '@' || i.version = ANY($3) AND i.kind <> ALL($4) LIMIT $5)";
 
-/// What this worker $1 owns and does not hold ($2). Not what was touched within two seconds: it may be between its claim,
+/// What this worker $1 owns, held or not; at most $2. Not what was touched within two seconds: it may be between its claim,
 /// or its start in a caller's transaction, and the task that drives it.
 pub(super) const FORGOTTEN: &str = "
 SELECT id, NULL::timestamptz AS due_at FROM saga.instances
-WHERE owner = $1 AND updated_at < clock_timestamp() - interval '2 seconds' AND NOT id = ANY($2) LIMIT $3";
+WHERE owner = $1 AND updated_at < clock_timestamp() - interval '2 seconds' LIMIT $2";
 
 /// Takes what nobody living owns and what there is reason to run: left behind, due by $3, or signalled. The epoch rises,
 /// so a former owner's appends find zero rows. $4 known, $5 paused kinds, $6 the operators' signal.
@@ -179,7 +187,7 @@ WITH live AS (
     SELECT id FROM saga.instances WHERE id = $1 FOR KEY SHARE
 ), known AS (
     SELECT EXISTS (SELECT FROM saga.signals WHERE saga_id = $1 AND dedup_key = $2) AS stored,
-           (SELECT count(*) FROM saga.signals WHERE saga_id = $1) AS number
+           (SELECT count(*) FROM saga.signals WHERE saga_id = $1 AND name <> $6 AND $3 <> $6) AS number
 ), sent AS (
     INSERT INTO saga.signals (saga_id, dedup_key, name, payload)
     SELECT live.id, $2, $3, $4 FROM live, known WHERE known.number < $5 AND NOT known.stored
@@ -189,14 +197,21 @@ SELECT CASE WHEN NOT EXISTS (SELECT FROM live) THEN 'ENDED'
             WHEN known.stored OR known.number < $5 THEN 'STORED' ELSE 'FULL' END
 FROM known";
 
-/// At most 256 of a saga, oldest first: they fit into memory whatever was sent, and the scan finds the rest.
+/// At most 256 of a saga, operators' ($2) first and then oldest first: they fit into memory whatever was sent, and the scan
+/// finds the rest. A parked saga hears operators only, so what it leaves lying must not hide them.
 pub(super) const OPEN_SIGNALS: &str = "
 SELECT s.saga_id, s.id, s.name, s.payload
 FROM unnest($1::uuid[]) AS a (id)
 CROSS JOIN LATERAL (
     SELECT saga_id, id, name, payload FROM saga.signals
-    WHERE saga_id = a.id AND taken_seq IS NULL ORDER BY id LIMIT 256) s
+    WHERE saga_id = a.id AND taken_seq IS NULL ORDER BY name <> $2, id LIMIT 256) s
 ORDER BY s.saga_id, s.id";
+
+/// Signals that were stored while their saga ended: nobody will ever take them in.
+pub(super) const DROP_ORPHANS: &str = "
+DELETE FROM saga.signals s
+WHERE s.taken_seq IS NULL AND s.sent_at < clock_timestamp() - interval '1 minute'
+  AND NOT EXISTS (SELECT FROM saga.instances i WHERE i.id = s.saga_id)";
 
 /// On which [`HINT`] is heard.
 pub(super) const CHANNEL: &str = "holdfast_saga";
@@ -218,16 +233,26 @@ WHERE i.due_at < $1 - interval '5 seconds'
       SELECT unnest(knows) FROM saga.workers WHERE lease_until >= clock_timestamp()))";
 
 /// Parks what waits for a version that no live worker has had for a minute: workers that are replaced one after another
-/// leave no longer gap. [`REGISTER`] knows the reason by its first words.
+/// leave no longer gap, and the worker $2 that asks is alive whatever its lease says. [`REGISTER`] and [`REVIVE_KNOWN`] know the reason by its first words.
 pub(super) const PARK_UNKNOWN: &str = "
 UPDATE saga.instances i
 SET status = 'PARKED', owner = NULL, due_at = NULL, updated_at = clock_timestamp(), epoch = epoch + 1,
     last_error = 'no live worker knows ' || i.kind || ' of version ' || i.version
 WHERE (i.due_at < $1 - interval '1 minute'
        OR (i.owner IS NOT NULL AND i.updated_at < $1 - interval '1 minute' AND NOT EXISTS (
-           SELECT FROM saga.workers w WHERE w.id = i.owner AND w.lease_until >= clock_timestamp())))
+           SELECT FROM saga.workers w
+           WHERE w.id = i.owner AND (w.id = $2 OR w.lease_until >= clock_timestamp() - interval '1 minute'))))
   AND i.kind || '@' || i.version <> ALL(ARRAY(
-      SELECT unnest(knows) FROM saga.workers WHERE lease_until >= clock_timestamp()))";
+      SELECT unnest(knows) FROM saga.workers WHERE id = $2 OR lease_until >= clock_timestamp() - interval '1 minute'))";
+
+/// Tells sagas that were parked so, and whose version some worker has after all, that they can go on.
+pub(super) const REVIVE_KNOWN: &str = "
+INSERT INTO saga.signals (saga_id, dedup_key, name, payload)
+SELECT i.id, 'revived.' || i.epoch, $2, $3 FROM saga.instances i
+WHERE i.status = 'PARKED' AND i.last_error LIKE 'no live worker knows %'
+  AND i.kind || '@' || i.version = ANY(ARRAY(
+      SELECT unnest(knows) FROM saga.workers WHERE id = $1 OR lease_until >= clock_timestamp()))
+ON CONFLICT (saga_id, dedup_key) DO NOTHING";
 
 /// Workers that ended an hour ago, so that an operator may still see them, and left nothing behind.
 pub(super) const FORGET_WORKERS: &str = "
@@ -237,14 +262,25 @@ WHERE w.lease_until < clock_timestamp() - interval '1 hour'
 
 pub(super) const TODAY: &str = "SELECT (clock_timestamp() AT TIME ZONE 'UTC')::date";
 
-/// A partition of what ends from one day until the next. Such statements take no parameters; the name is ours.
+/// A partition of what ends from one day until the next, with what ended on that day already. Such statements take no
+/// parameters; the name is ours. Whoever reads for long makes it give up: it is tried again at the next look.
 pub(super) fn make_partition(name: &str, from: NaiveDate, until: NaiveDate) -> String {
-    format!("CREATE TABLE saga.{name} PARTITION OF saga.finished FOR VALUES FROM ('{from}') TO ('{until}')")
+    format!(
+        "BEGIN; SET LOCAL lock_timeout = '100ms';
+         CREATE TABLE saga.{name} (LIKE saga.finished INCLUDING ALL);
+         WITH moved AS (DELETE FROM saga.finished_rest WHERE finished_on >= '{from}' AND finished_on < '{until}' RETURNING *)
+         INSERT INTO saga.{name} SELECT * FROM moved;
+         ALTER TABLE saga.finished ATTACH PARTITION saga.{name} FOR VALUES FROM ('{from}') TO ('{until}');
+         COMMIT;"
+    )
 }
 
 pub(super) fn drop_partition(name: &str) -> String {
-    format!("DROP TABLE IF EXISTS saga.{name}")
+    format!("BEGIN; SET LOCAL lock_timeout = '100ms'; DROP TABLE IF EXISTS saga.{name}; COMMIT;")
 }
+
+/// What ended before $1 on a day that had no partition.
+pub(super) const DROP_REST: &str = "DELETE FROM saga.finished_rest WHERE finished_on < $1";
 
 /// The day partitions there are, oldest first.
 pub(super) const PARTITIONS: &str = "

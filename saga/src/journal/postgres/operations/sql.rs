@@ -82,7 +82,11 @@ pub(super) const OPEN: &str = "
 SELECT name FROM saga.signals WHERE saga_id = $1 AND taken_seq IS NULL ORDER BY id LIMIT 256";
 
 /// Where the order under this key is.
-pub(super) const SIGNAL: &str = "SELECT taken_seq FROM saga.signals WHERE saga_id = $1 AND dedup_key = $2";
+/// One that is open while its saga is gone was stored in the saga's last moment: it will never be taken in.
+pub(super) const SIGNAL: &str = "
+SELECT s.taken_seq FROM saga.signals s
+WHERE s.saga_id = $1 AND s.dedup_key = $2
+  AND (s.taken_seq IS NOT NULL OR EXISTS (SELECT FROM saga.instances i WHERE i.id = s.saga_id))";
 
 pub(super) const PAUSES: &str = "
 SELECT scope, name, actor, reason, since FROM saga.pauses ORDER BY scope, name LIMIT 1000";
