@@ -2,15 +2,15 @@
 //! process, so that a dead participant is not stampeded by everybody's own backoff, nor a recovering one.
 //!
 //! [`Breakers::permit`] is asked before each call and [`Breakers::report`] told after it. Both are pure in time and
-//! chance (`now` and `jitter` are handed in); [`Breakers::pass`] is the edge that sleeps. What waits for a permit
-//! has not been attempted: it must not count against the attempts of a step.
+//! chance (`now` and `jitter` are handed in). What waits for a permit has not been attempted: it must not count against
+//! the attempts of a step.
 //!
 //! - *Closed*: calls go. *Open*: none goes for a while. *Half open*: a few probes go, and they decide.
 //! - A retry needs a token besides. First attempts earn tokens in part, time earns a few, and a retry that was
 //!   answered gives its token back: what the budget bounds is retries that did *not* help. Were it to charge those
 //!   that did, thousands of sagas that failed together would come back at ten a second to a healthy participant.
 //!
-//! Absent: why a call failed (whoever reports decides), and memory across processes: a breaker is a local guess.
+//! Absent: waiting, why a call failed (whoever reports decides), and memory across processes: a breaker is a local guess.
 
 mod budget;
 mod circuit;
@@ -205,22 +205,6 @@ impl Breakers {
     pub fn report(&self, mut ticket: Ticket, ended: Ended, now: Instant) {
         debug_assert!(Arc::ptr_eq(&self.0, &ticket.of), "a ticket goes back where it came from");
         ticket.ended = Some((ended, now));
-    }
-
-    /// Waits until `participant` may be called; `jitter` draws a number in 0..=1. Without a limit of its own: whoever
-    /// awaits it also watches for the saga's deadline, its cancel and the end of the process. Dropping it is safe.
-    pub async fn pass(
-        &self,
-        participant: &'static str,
-        attempt: Attempt,
-        mut jitter: impl FnMut() -> f64,
-    ) -> Ticket {
-        loop {
-            match self.permit(participant, attempt, Instant::now(), jitter()) {
-                Permit::Go(ticket) => return ticket,
-                Permit::Wait(wait) => tokio::time::sleep(wait).await,
-            }
-        }
     }
 
     /// Every participant that was ever called, by name.

@@ -166,14 +166,6 @@ fn a_retry_without_a_token_waits_and_one_that_was_answered_costs_nothing() {
     assert_eq!(breakers.health(now)[0].waits_total, 1);
 }
 
-#[tokio::test(start_paused = true)]
-async fn passing_waits_out_the_pause() {
-    let (breakers, began) = opened();
-    let ticket = breakers.pass(NAME, Attempt::First, || 0.25).await;
-    assert!(began.elapsed() >= ms(500) && began.elapsed() < ms(600), "{:?}", began.elapsed());
-    breakers.report(ticket, Ended::Answered, Instant::now());
-}
-
 /// What random callers do.
 #[derive(Debug, Clone, Copy)]
 enum Op {
