@@ -74,17 +74,9 @@ pub async fn serve(
     saga::migrate(&pool).await?;
     let store = Store::open(pool.clone()).await?;
 
-    let worker = config.saga.worker.clone().unwrap_or_else(|| worker_name(&listener));
-    let engine_config = EngineConfig {
-        lease: Duration::from_millis(config.saga.lease_ms),
-        heartbeat: Duration::from_millis(config.saga.heartbeat_ms),
-        audit_every: Duration::from_millis(config.saga.audit_ms),
-        retain_days: config.saga.retain_days,
-        ..EngineConfig::named(worker)
-    };
     let definitions =
         [checkout::definition(&peers, &store, config.payment_grace()), refund::definition(&peers)];
-    let engine = Engine::open(pool.clone(), engine_config, definitions).await?;
+    let engine = Engine::open(pool.clone(), engine_config(&config, &listener), definitions).await?;
 
     let audit = Audit::new(&store, &engine, &peers, &config);
     let auditing = tokio::spawn(async move { audit.run().await });
@@ -126,6 +118,17 @@ pub async fn serve(
     }
 }
 
+fn engine_config(config: &Config, listener: &TcpListener) -> EngineConfig {
+    let worker = config.saga.worker.clone().unwrap_or_else(|| worker_name(listener));
+    EngineConfig {
+        lease: Duration::from_millis(config.saga.lease_ms),
+        heartbeat: Duration::from_millis(config.saga.heartbeat_ms),
+        audit_every: Duration::from_millis(config.saga.audit_ms),
+        retain_days: config.saga.retain_days,
+        ..EngineConfig::named(worker)
+    }
+}
+
 /// Host and port: a restarted process keeps them, and two containers that listen on 0.0.0.0 do not share them.
 fn worker_name(listener: &TcpListener) -> String {
     let host = gethostname::gethostname();
@@ -163,6 +166,8 @@ async fn connect(config: &Config) -> Result<PgPool, sqlx::Error> {
     }
 }
 
+/// A database that recovers from a crash, or is started beside this service, is up by then.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(30);
 const CONNECT_PAUSE: Duration = Duration::from_millis(500);
+/// Callers who wait longer for a connection are better told to ask again.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);

@@ -191,6 +191,9 @@ fn ask_again_after(context: &Context<'_, Checkout>) -> Duration {
     (context.age() / 2).clamp(ASK_MIN, ASK_MAX)
 }
 
+/// As soon as a provider may have answered.
 const ASK_MIN: Duration = Duration::from_millis(100);
+/// A report that was lost is made up for by then.
 const ASK_MAX: Duration = Duration::from_mins(1);
+/// After the deadline somebody waits for the end of a payment that is under way.
 const ASK_WHILE_PROCESSING: Duration = Duration::from_secs(1);
