@@ -280,18 +280,8 @@ fn c52_a_worker_that_lost_its_saga_cannot_write() {
     with_database(async |lab| {
         let world = World::new();
         let (first, saga, gate) = paying(&lab, &world).await;
-        // What a takeover does, while the first worker is frozen inside its step.
-        sqlx::query("UPDATE saga.instances SET owner = 4711, epoch = epoch + 1 WHERE id = $1")
-            .bind(saga.0)
-            .execute(&lab.pool)
-            .await
-            .unwrap();
-        sqlx::query(
-            "INSERT INTO saga.workers VALUES (4711, 'b', clock_timestamp() + interval '1 hour', '{}')",
-        )
-        .execute(&lab.pool)
-        .await
-        .unwrap();
+        // While the first worker is frozen inside its step.
+        lab.take_away(saga).await;
         let before = lab.journal(saga).await;
         gate.add_permits(1);
         // It wakes, finds zero rows, and drops the saga.

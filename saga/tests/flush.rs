@@ -135,17 +135,7 @@ fn a_worker_that_lost_its_saga_takes_no_signal_from_its_owner() {
         let world = World::new();
         let (first, saga, gate) = paying(&lab, &world).await;
         // Somebody else owns the saga when the cancel arrives, and this worker does not know yet.
-        sqlx::query("UPDATE saga.instances SET owner = 4711, epoch = epoch + 1 WHERE id = $1")
-            .bind(saga.0)
-            .execute(&lab.pool)
-            .await
-            .unwrap();
-        sqlx::query(
-            "INSERT INTO saga.workers VALUES (4711, 'b', clock_timestamp() + interval '1 hour', '{}')",
-        )
-        .execute(&lab.pool)
-        .await
-        .unwrap();
+        lab.take_away(saga).await;
         assert!(first.engine.signal(saga, "c", saga::CANCEL, &"why".into()).await.unwrap());
         gate.add_permits(1);
         until("it let go", async || first.engine.in_flight() == 0).await;

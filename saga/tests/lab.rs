@@ -319,6 +319,21 @@ impl Lab {
         standing
     }
 
+    /// What a takeover by another worker does to the row, without a word to the one that drives the saga.
+    pub(crate) async fn take_away(&self, saga: SagaId) {
+        sqlx::query("UPDATE saga.instances SET owner = 4711, epoch = epoch + 1 WHERE id = $1")
+            .bind(saga.0)
+            .execute(&self.pool)
+            .await
+            .unwrap();
+        sqlx::query(
+            "INSERT INTO saga.workers VALUES (4711, 'b', clock_timestamp() + interval '1 hour', '{}')",
+        )
+        .execute(&self.pool)
+        .await
+        .unwrap();
+    }
+
     /// Names of the saga's events, in order.
     pub(crate) async fn journal(&self, saga: SagaId) -> Vec<String> {
         sqlx::query_scalar("SELECT event->>'event' FROM saga.event_list WHERE saga_id = $1 ORDER BY seq")

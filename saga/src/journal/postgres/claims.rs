@@ -75,9 +75,7 @@ impl PgJournal {
         };
         Ok(rows.iter().map(claimed).collect::<Result<_, _>>()?)
     }
-}
 
-impl PgJournal {
     async fn parts_and_signals(&self, sagas: &[SagaId]) -> Result<(Parts, Signals), JournalError> {
         let mut parts = Parts::with_capacity(sagas.len());
         for row in sqlx::query(sql::EVENTS).bind(ids(sagas)).fetch_all(&self.reader).await? {

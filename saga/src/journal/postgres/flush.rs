@@ -105,6 +105,9 @@ impl FlushError {
     }
 }
 
+/// Connection, resources, an operator's hand, the system, the server itself, a read-only server.
+const OF_THE_SERVER: [&str; 6] = ["08", "53", "57", "58", "XX", "25006"];
+
 /// Only what is known to be a row's fault is a row's fault. What is neither that nor the server's state stands in the way:
 /// it is separated from its neighbours and tried again.
 fn blame(error: &sqlx::Error) -> Blame {
@@ -116,13 +119,7 @@ fn blame(error: &sqlx::Error) -> Blame {
             Some(code) if code.starts_with("22") || code.starts_with("23") => Blame::Row,
             // Something failed before and kept it to itself: side rows that are no better later.
             Some("25P02") => Blame::Row,
-            // Connection, resources, an operator's hand, the system, the server itself, a read-only server.
-            Some(code)
-                if ["08", "53", "57", "58", "XX"].contains(&&code[..2.min(code.len())])
-                    || code == "25006" =>
-            {
-                Blame::Session
-            }
+            Some(code) if OF_THE_SERVER.iter().any(|class| code.starts_with(class)) => Blame::Session,
             // Serialization failure, deadlock, lock timeout; and whatever a trigger or a limit says.
             Some(_) => Blame::InTheWay,
             None => Blame::Session,

@@ -233,7 +233,8 @@ WHERE i.due_at < $1 - interval '5 seconds'
       SELECT unnest(knows) FROM saga.workers WHERE lease_until >= clock_timestamp()))";
 
 /// Parks what waits for a version that no live worker has had for a minute: workers that are replaced one after another
-/// leave no longer gap, and the worker $2 that asks is alive whatever its lease says. [`REGISTER`] and [`REVIVE_KNOWN`] know the reason by its first words.
+/// leave no longer gap, and the worker $2 that asks is alive whatever its lease says. [`REGISTER`] and [`REVIVE_KNOWN`] know
+/// the reason by its first words.
 pub(super) const PARK_UNKNOWN: &str = "
 UPDATE saga.instances i
 SET status = 'PARKED', owner = NULL, due_at = NULL, updated_at = clock_timestamp(), epoch = epoch + 1,
