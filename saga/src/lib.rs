@@ -354,7 +354,7 @@
 //!
 //! | limit | value | unit |
 //! |---|---|---|
-//! | a start waits for admission | 2 | s, then [`StartError::Overloaded`] |
+//! | a start waits for admission | 2 | s, then [`StartError::Overloaded`]; in a caller's transaction not at all |
 //! | sagas of one flush | 512 | |
 //! | what nobody waits for rides along | 25 | ms |
 //! | a flush that failed is tried again after | 20 to 500 | ms |

@@ -142,7 +142,8 @@ impl Engine {
         }
     }
 
-    /// Starts a saga in the caller's transaction. Call [`Started::run`] after the commit. Side rows are the caller's.
+    /// Starts a saga in the caller's transaction. Call [`Started::run`] after the commit. Side rows are the caller's. Does not
+    /// wait for its turn: without a free slot it is [`StartError::Overloaded`] at once.
     pub async fn start_in<I: Serialize + Sync>(
         &self,
         connection: &mut PgConnection,
