@@ -235,14 +235,7 @@ impl Lab {
     pub(crate) async fn start(&self, worker: &Worker, patience: Option<Duration>) -> SagaId {
         let saga = SagaId::generate();
         let (engine, pool) = (worker.engine.clone(), worker.pool.clone());
-        let start = Start {
-            saga,
-            input: "basket".to_owned(),
-            patience,
-            attributes: BTreeMap::new(),
-            traceparent: None,
-            priority: Priority::Ordinary,
-        };
+        let start = basket(saga, patience);
         // In the worker's own runtime, as a process's callers are.
         worker
             .runtime
@@ -266,14 +259,7 @@ impl Lab {
         saga: SagaId,
         row: S::Row,
     ) -> Result<Begun, StartError> {
-        let start = Start {
-            saga,
-            input: "basket".to_owned(),
-            patience: None,
-            attributes: BTreeMap::new(),
-            traceparent: None,
-            priority: Priority::Ordinary,
-        };
+        let start = basket(saga, None);
         let engine = worker.engine.clone();
         let begun = async move { engine.start_with::<S, _>("shop", &start, row).await };
         worker.runtime.as_ref().unwrap().spawn(begun).await.unwrap()
@@ -281,14 +267,7 @@ impl Lab {
 
     /// Starts a shop saga with the writer's flush.
     pub(crate) async fn begin(&self, worker: &Worker, saga: SagaId) -> Result<(), StartError> {
-        let start = Start {
-            saga,
-            input: "basket".to_owned(),
-            patience: None,
-            attributes: BTreeMap::new(),
-            traceparent: None,
-            priority: Priority::Ordinary,
-        };
+        let start = basket(saga, None);
         let engine = worker.engine.clone();
         let begun = async move { engine.start("shop", &start).await };
         worker.runtime.as_ref().unwrap().spawn(begun).await.unwrap()
@@ -341,6 +320,18 @@ impl Lab {
             .fetch_all(&self.pool)
             .await
             .unwrap()
+    }
+}
+
+/// The start of a shop saga.
+fn basket(saga: SagaId, patience: Option<Duration>) -> Start<String> {
+    Start {
+        saga,
+        input: "basket".to_owned(),
+        patience,
+        attributes: BTreeMap::new(),
+        traceparent: None,
+        priority: Priority::Ordinary,
     }
 }
 
