@@ -330,7 +330,12 @@ impl Journal for MemoryJournal {
     }
 
     fn audit(&self, due_by: DateTime<Utc>, _retain_days: u32) -> BoxFuture<'_, Result<Audit, JournalError>> {
-        Box::pin(async move { self.read("audit", move |_, store, now| store.audit(due_by, now)).await })
+        Box::pin(async move {
+            let (owner, known_again) = (self.owner(), serde_json::to_value(operate::Order::known_again())?);
+            let audit =
+                move |_: &World, store: &mut Store, now| store.audit(owner, &known_again, due_by, now);
+            self.read("audit", audit).await
+        })
     }
 
     fn resign(&self) -> BoxFuture<'_, Result<(), JournalError>> {

@@ -1,11 +1,11 @@
 //! Workers and their leases, and what is mended seldom.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use serde_json::Value;
 
-use super::{Store, Worker};
+use super::{Instance, Store, Worker};
 use crate::{
     id::{Epoch, SagaId, Seq, WorkerId},
     journal::{Audit, Beat, ClockOrder, Status},
@@ -28,19 +28,7 @@ impl Store {
         known_again: &Value,
         now: DateTime<Utc>,
     ) -> (WorkerId, Beat) {
-        let revived: Vec<_> = self
-            .instances
-            .iter()
-            .filter(|(_, instance)| {
-                instance.status == Status::Parked
-                    && instance.last_error.as_ref().is_some_and(|error| error.starts_with(UNKNOWN))
-                    && knows.contains(&instance.tag())
-            })
-            .map(|(saga, instance)| (*saga, instance.epoch))
-            .collect();
-        for (saga, epoch) in revived {
-            self.send(saga, &format!("revived.{}", epoch.0), operate::SIGNAL, known_again);
-        }
+        self.revive(knows, known_again);
         self.workers.retain(|_, worker| worker.name != name);
         self.workers_made += 1;
         let id = WorkerId(self.workers_made);
@@ -96,17 +84,17 @@ impl Store {
         }
     }
 
-    pub(crate) fn audit(&mut self, due_by: DateTime<Utc>, now: DateTime<Utc>) -> Audit {
+    pub(crate) fn audit(
+        &mut self,
+        worker: WorkerId,
+        known_again: &Value,
+        due_by: DateTime<Utc>,
+        now: DateTime<Utc>,
+    ) -> Audit {
         let mut audit = Audit::default();
-        let is_live = |worker: &Worker| worker.lease_until >= now;
-        let known: Vec<_> = self
-            .workers
-            .values()
-            .filter(|worker| is_live(worker))
-            .flat_map(|worker| worker.knows.clone())
-            .collect();
-        let live: Vec<_> =
-            self.workers.iter().filter(|(_, worker)| is_live(worker)).map(|(id, _)| *id).collect();
+        // Who asks is alive whatever its lease says; others may be about to come back.
+        let about: BTreeSet<_> = self.live(now - UNKNOWN_AFTER).chain([worker]).collect();
+        let known = self.known(&about);
         for instance in self.instances.values_mut() {
             let sleeps_past = instance
                 .deadline
@@ -118,7 +106,7 @@ impl Store {
         }
         for instance in self.instances.values_mut() {
             let is_overdue = instance.due.is_some_and(|due| due < due_by - UNKNOWN_AFTER);
-            let is_left = instance.owner.is_some_and(|owner| !live.contains(&owner))
+            let is_left = instance.owner.is_some_and(|owner| !about.contains(&owner))
                 && instance.updated < due_by - UNKNOWN_AFTER;
             if (is_overdue || is_left) && !known.contains(&instance.tag()) {
                 instance.status = Status::Parked;
@@ -131,6 +119,10 @@ impl Store {
                 audit.unknown += 1;
             }
         }
+        let live: BTreeSet<_> = self.live(now).collect();
+        let revivable = self.known(&live.iter().copied().chain([worker]).collect());
+        self.revive(&revivable, known_again);
+        let known = self.known(&live);
         for instance in self.instances.values() {
             let is_overdue = instance.due.is_some_and(|due| due < due_by - OVERSLEEPING);
             if is_overdue && !self.pauses.kinds.contains(&instance.kind) && known.contains(&instance.tag()) {
@@ -138,6 +130,35 @@ impl Store {
             }
         }
         audit
+    }
+
+    /// Tells what was parked because nobody knew its version that somebody does.
+    fn revive(&mut self, knows: &[String], known_again: &Value) {
+        let is_revived = |instance: &Instance| {
+            instance.status == Status::Parked
+                && instance.last_error.as_ref().is_some_and(|error| error.starts_with(UNKNOWN))
+                && knows.contains(&instance.tag())
+        };
+        let revived: Vec<_> = self
+            .instances
+            .iter()
+            .filter(|(_, instance)| is_revived(instance))
+            .map(|(saga, instance)| (*saga, instance.epoch))
+            .collect();
+        for (saga, epoch) in revived {
+            self.send(saga, &format!("revived.{}", epoch.0), operate::SIGNAL, known_again);
+        }
+    }
+
+    /// Workers whose lease held at this time, or was renewed since.
+    fn live(&self, at: DateTime<Utc>) -> impl Iterator<Item = WorkerId> {
+        self.workers.iter().filter(move |(_, worker)| worker.lease_until >= at).map(|(id, _)| *id)
+    }
+
+    /// What these workers have the definitions of.
+    fn known(&self, workers: &BTreeSet<WorkerId>) -> Vec<String> {
+        let these = self.workers.iter().filter(|(id, _)| workers.contains(id));
+        these.flat_map(|(_, worker)| worker.knows.clone()).collect()
     }
 
     /// An orderly end: everything the worker owns is due at once for whoever comes.

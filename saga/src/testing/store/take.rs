@@ -121,12 +121,17 @@ impl Store {
 
     fn open_signals_of(&self, saga: SagaId) -> Vec<OpenSignal> {
         let open = self.signals.iter().filter(|(_, signal)| signal.saga == saga && signal.taken.is_none());
-        let open = open.map(|(id, signal)| OpenSignal {
-            id: *id,
-            name: signal.name.clone(),
-            payload: signal.payload.clone(),
-        });
-        open.take(OPEN_MAX).collect()
+        let mut open: Vec<_> = open
+            .map(|(id, signal)| OpenSignal {
+                id: *id,
+                name: signal.name.clone(),
+                payload: signal.payload.clone(),
+            })
+            .collect();
+        open.sort_by_key(|signal| (signal.name != operate::SIGNAL, signal.id));
+        open.truncate(OPEN_MAX);
+        open.sort_by_key(|signal| signal.id);
+        open
     }
 
     pub(crate) fn send(&mut self, saga: SagaId, key: &str, name: &str, payload: &Value) -> Sent {
@@ -137,7 +142,9 @@ impl Store {
         if of_saga.iter().any(|signal| signal.key == key) {
             return Sent::Stored;
         }
-        if of_saga.len() >= SIGNALS_MAX {
+        // Operators' orders neither count nor are counted against.
+        let counted = of_saga.iter().filter(|signal| signal.name != operate::SIGNAL).count();
+        if name != operate::SIGNAL && counted >= SIGNALS_MAX {
             return Sent::Full;
         }
         self.signals_made += 1;
