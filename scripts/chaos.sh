@@ -33,4 +33,7 @@ chaos_sim() {
     say "simulating $seeds seeds (release)"
     HOLDFAST_SEEDS=$seeds cargo test --locked --release --package holdfast-saga --test simulation -- \
         --exact promises_hold_whatever_happens --nocapture 9>&-
+    say "exploring the larger spaces of the model (release)"
+    HOLDFAST_MODEL=large cargo test --locked --release --package holdfast-saga --test model -- \
+        large_ --nocapture --test-threads=1 9>&-
 }

@@ -360,7 +360,7 @@
 //! | a flush that failed is tried again after | 20 to 500 | ms |
 //! | refusals of one append by the database | 8 | one more, and its saga is parked |
 //! | a flush waits for rows that somebody holds | 50 | ms, once |
-//! | signals of one saga | 1,000 | in its life; operators' orders come on top |
+//! | signals of one saga | 1,000 | in its life; as many orders of operators besides |
 //! | sagas claimed in one statement | 256 | two statements at a time |
 //! | sagas that wait to be claimed | 65,536 | more are found again |
 //! | due times in memory | 16,384 | more are found again |

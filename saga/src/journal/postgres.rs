@@ -36,7 +36,7 @@ pub(crate) mod operations;
 mod partitions;
 mod sql;
 
-/// Most signals one saga may hold in its life: more is a sender gone wild.
+/// Most signals one saga may hold in its life, and most orders of operators besides: more is a sender gone wild.
 const SIGNALS_MAX: i64 = 1_000;
 /// Two claims, a read of signals, a scan.
 const READERS: u32 = 4;

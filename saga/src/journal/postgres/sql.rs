@@ -187,7 +187,7 @@ WITH live AS (
     SELECT id FROM saga.instances WHERE id = $1 FOR KEY SHARE
 ), known AS (
     SELECT EXISTS (SELECT FROM saga.signals WHERE saga_id = $1 AND dedup_key = $2) AS stored,
-           (SELECT count(*) FROM saga.signals WHERE saga_id = $1 AND name <> $6 AND $3 <> $6) AS number
+           (SELECT count(*) FROM saga.signals WHERE saga_id = $1 AND (name = $6) = ($3 = $6)) AS number
 ), sent AS (
     INSERT INTO saga.signals (saga_id, dedup_key, name, payload)
     SELECT live.id, $2, $3, $4 FROM live, known WHERE known.number < $5 AND NOT known.stored

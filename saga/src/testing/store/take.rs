@@ -142,9 +142,10 @@ impl Store {
         if of_saga.iter().any(|signal| signal.key == key) {
             return Sent::Stored;
         }
-        // Operators' orders neither count nor are counted against.
-        let counted = of_saga.iter().filter(|signal| signal.name != operate::SIGNAL).count();
-        if name != operate::SIGNAL && counted >= SIGNALS_MAX {
+        // Operators' orders and what others send each have a limit of their own.
+        let is_order = |name: &str| name == operate::SIGNAL;
+        let counted = of_saga.iter().filter(|signal| is_order(&signal.name) == is_order(name)).count();
+        if counted >= SIGNALS_MAX {
             return Sent::Full;
         }
         self.signals_made += 1;
