@@ -15,7 +15,7 @@ use crate::{
     breaker::{self, Ended, Permit},
     decide::{Answer, Next, decide, record, record_failed_undo},
     definition::{Attempt, ErasedStep, Undo},
-    engine::{CANCEL, Engine, Held},
+    engine::{CANCEL, EXTEND, Engine, Extension, Held},
     event::{Cause, Event},
     id::Seq,
     journal::{OpenSignal, SignalId},
@@ -343,8 +343,16 @@ impl Drive {
             };
             let is_forward = self.state.phase == Phase::Forward && !self.state.pivoted;
             if signal.name == CANCEL && is_forward {
-                events
-                    .push(Event::Turned { cause: Cause::Cancelled { payload: signal.payload }, span: None });
+                let cause = Cause::Cancelled { payload: signal.payload.clone() };
+                events.push(Event::Turned { cause, span: None });
+            }
+            if signal.name == EXTEND
+                && is_forward
+                && self.state.deadline.is_some()
+                // What is no time gives none; that it was sent is on record.
+                && let Ok(Extension { until }) = serde_json::from_value(signal.payload.clone())
+            {
+                events.push(Event::Extended { until });
             }
             self.taken.insert(signal.id);
             let taken_by = self.held.tail.end().plus(1);

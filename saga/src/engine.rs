@@ -11,6 +11,7 @@ use std::{
 
 use chrono::{DateTime, Utc};
 use futures::FutureExt as _;
+use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -44,6 +45,16 @@ pub use self::{
 
 /// The signal that asks a saga to undo itself. Once its pivot began, it changes nothing.
 pub const CANCEL: &str = "cancel";
+
+/// The signal that gives a saga more time; payload [`Extension`]. Once it turned or its pivot began, it changes nothing.
+pub const EXTEND: &str = "extend";
+
+/// What [`EXTEND`] says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extension {
+    /// The deadline is not before this; never earlier than it was.
+    pub until: DateTime<Utc>,
+}
 
 /// An engine could not be opened.
 #[derive(Debug, thiserror::Error)]

@@ -101,7 +101,12 @@ pub enum Event {
         /// What it says.
         payload: Value,
     },
-    /// The deadline was moved, or lifted.
+    /// Somebody gave the saga more time: its deadline is not before this. What its deadline policy may add is untouched.
+    Extended {
+        /// The earliest deadline from here on.
+        until: DateTime<Utc>,
+    },
+    /// The deadline policy moved the deadline, or lifted it.
     DeadlineMoved {
         /// The new one.
         to: Option<DateTime<Utc>>,
@@ -146,6 +151,7 @@ impl Event {
             Self::UndoDone { .. } => "undo_done",
             Self::UndoFailed { .. } => "undo_failed",
             Self::Signalled { .. } => "signalled",
+            Self::Extended { .. } => "extended",
             Self::DeadlineMoved { .. } => "deadline_moved",
             Self::Parked { .. } => "parked",
             Self::Operated { .. } => "operated",

@@ -428,8 +428,8 @@ pub use self::{
     decide::{AtDeadline, DeadlineView},
     definition::{Builder, Definition, Outcome, Step, Undo},
     engine::{
-        Begun, CANCEL, ConfigError, Engine, EngineConfig, OpenError, Schedule, Start, StartError, Started,
-        Stopped,
+        Begun, CANCEL, ConfigError, EXTEND, Engine, EngineConfig, Extension, OpenError, Schedule, Start,
+        StartError, Started, Stopped,
     },
     event::{Cause, Event, Progress, Verb},
     id::{Epoch, SagaId, Seq},

@@ -7,13 +7,14 @@ use std::{
     time::Duration,
 };
 
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::PgConnection;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    engine::Engine,
+    engine::{EXTEND, Engine, Extension},
     id::SagaId,
     journal::{JournalError, OpenSignal, Sent, postgres},
 };
@@ -113,6 +114,13 @@ impl Engine {
             self.nudge(saga);
         }
         Ok(is_stored)
+    }
+
+    /// Gives a waiting saga more time: its deadline is not before `until` from here on. `false`: it has ended. Whether it
+    /// came in time its journal says: an extension that comes after the turn or the pivot changes nothing.
+    pub async fn extend(&self, saga: SagaId, key: &str, until: DateTime<Utc>) -> Result<bool, JournalError> {
+        let payload = serde_json::to_value(Extension { until })?;
+        self.signal(saga, key, EXTEND, &payload).await
     }
 
     /// Sends a signal in the caller's transaction, as [`Engine::signal`] does. Call [`Engine::nudge`] after the commit,

@@ -242,6 +242,9 @@ impl State {
                 Arc::make_mut(&mut self.signals)
                     .push(Signal { name: name.clone(), payload: payload.clone() });
             }
+            Event::Extended { until } => {
+                self.deadline = self.deadline.map(|deadline| deadline.max(*until));
+            }
             Event::DeadlineMoved { to } => {
                 self.deadline = *to;
                 self.extensions += 1;

@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use saga::{CANCEL, EngineConfig, Outcome, Retry, SagaId, Status};
+use saga::{CANCEL, EXTEND, EngineConfig, Outcome, Progress, Retry, SagaId, Status};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -221,5 +221,34 @@ fn many_starts_are_one_flush_and_each_is_on_disk_when_it_returns() {
         for saga in futures::future::join_all(starts).await {
             lab.reaches(&worker, saga, Status::Completed).await;
         }
+    });
+}
+
+#[test]
+fn a_waiting_saga_is_given_more_time_and_a_turned_one_is_not() {
+    with_database(async |lab| {
+        let waits = || Outcome::Pending { ask_again_after: Duration::from_mins(1), progress: Progress::Idle };
+        let world = World::new();
+        world.script("pay", std::iter::repeat_with(waits).take(4));
+        let worker = lab.worker("a", shop(&world)).await;
+        let saga = lab.start(&worker, Some(Duration::from_millis(900))).await;
+        until("it waits", async || lab.journal(saga).await.contains(&"step_waiting".to_owned())).await;
+        let until_then = worker.engine.now() + Duration::from_millis(2_500);
+        assert!(lab.extend(&worker, saga, "more", until_then).await);
+        // Less is no change, and what is no time is none.
+        assert!(lab.extend(&worker, saga, "less", until_then - Duration::from_secs(60)).await);
+        assert!(lab.signal(&worker, saga, "odd", EXTEND, json!({ "until": "tomorrow" })).await);
+        lab.reaches(&worker, saga, Status::Undone).await;
+        assert!(worker.engine.now() >= until_then, "not before the new deadline");
+        assert!(worker.engine.now() < until_then + Duration::from_secs(2), "and not much after it");
+
+        // Its undo hangs, so that it still lives when more time comes too late.
+        world.stuck.lock().unwrap().push("pay");
+        world.script("pay", std::iter::repeat_with(waits).take(2));
+        let saga = lab.start(&worker, Some(Duration::from_millis(300))).await;
+        until("it turned", async || lab.journal(saga).await.contains(&"turned".to_owned())).await;
+        lab.extend(&worker, saga, "late", worker.engine.now() + Duration::from_secs(60)).await;
+        lab.reaches(&worker, saga, Status::Parked).await;
+        assert!(!lab.journal(saga).await.contains(&"extended".to_owned()));
     });
 }

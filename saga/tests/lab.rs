@@ -10,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use chrono::{DateTime, Utc};
 use futures::FutureExt as _;
 use saga::{
     Begun, Builder, Context, Definition, Engine, EngineConfig, Outcome, Priority, Retry, SagaId, SideRows,
@@ -250,6 +251,19 @@ impl Lab {
             .await
             .unwrap();
         saga
+    }
+
+    /// Gives a saga more time.
+    pub(crate) async fn extend(
+        &self,
+        worker: &Worker,
+        saga: SagaId,
+        key: &str,
+        until: DateTime<Utc>,
+    ) -> bool {
+        let (engine, key) = (worker.engine.clone(), key.to_owned());
+        let extended = async move { engine.extend(saga, &key, until).await.unwrap() };
+        worker.runtime.as_ref().unwrap().spawn(extended).await.unwrap()
     }
 
     /// Starts a shop saga with its side row.

@@ -281,6 +281,7 @@ fn transition_matrix() {
         Event::UndoDone { step: "pay".into() },
         Event::UndoFailed { step: "pay".into(), due: at(2), reason: "?".into() },
         Event::Signalled { name: "paid".into(), payload: json!({}) },
+        Event::Extended { until: at(99) },
         Event::DeadlineMoved { to: None },
         Event::Parked { reason: "?".into() },
         Event::Operated {

@@ -22,6 +22,7 @@ pub(super) fn check(state: &State, event: &Event) -> Result<(), Illegal> {
         Event::PivotBegun { step } => forward && !state.pivot_begun && not_done(step),
         Event::Restarted { .. } => forward && state.pivot_begun,
         Event::UndoDone { step } | Event::UndoFailed { step, .. } => undoing && not_undone(step),
+        Event::Extended { .. } => forward && !state.pivoted && state.deadline.is_some(),
         Event::DeadlineMoved { .. } => forward && !state.pivoted,
         Event::Signalled { .. } | Event::Parked { .. } | Event::Operated { refused: Some(_), .. } => {
             forward || undoing
