@@ -262,7 +262,8 @@
 //! in a transaction of one's own. A signal is a durable row, stored once per key, taken in in their order; it
 //! becomes an [`Event::Signalled`], which steps read with [`Context::signals`], and it wakes a step that is
 //! pending. [`CANCEL`] is known to the engine: before the pivot it turns the saga, also in the middle of a backoff,
-//! afterwards it is only recorded. `false` means that the saga has ended, or never was.
+//! afterwards it is only recorded. So is [`EXTEND`], sent by [`Engine::extend`]: it gives a waiting saga more time.
+//! `false` means that the saga has ended, or never was.
 //!
 //! # Running ahead
 //!
