@@ -14,10 +14,8 @@ const ENDED_WITHIN: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn an_order_whose_timer_was_lost_is_closed_by_the_second_look() -> Result<()> {
-    let plan = Plan::all()
-        .env(Part::Order, "HOLDFAST_AUDIT_MS", "500")
-        .env(Part::Order, "HOLDFAST_PAYMENT_GRACE_MS", "100");
-    let stack = plan.start().await?;
+    let often = Plan::all().env(Part::Order, "HOLDFAST_AUDIT_MS", "500");
+    let stack = often.env(Part::Order, "HOLDFAST_PAYMENT_GRACE_MS", "100").start().await?;
     stack.receive("A", 10).await?;
     let request = pay_later("lost", &[("A", 3)], Duration::from_secs(1));
     let placed = stack.clients.orders.clone().create_order(request).await?.into_inner();
