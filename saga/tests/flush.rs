@@ -10,7 +10,7 @@ use saga::{Beginning, Begun, Change, SagaId, SideRows, Status};
 use sqlx::PgConnection;
 
 use crate::{
-    lab::{World, shop, shop_with, until, with_database},
+    lab::{Line, World, shop, shop_with, until, with_database},
     paying,
 };
 
@@ -224,5 +224,30 @@ fn a_start_that_is_not_written_leaves_no_side_row() {
         let _ = lab.begin_with::<Silent>(&worker, saga, 1).await;
         let rows: i64 = sqlx::query_scalar("SELECT count(*) FROM side").fetch_one(&lab.pool).await.unwrap();
         assert_eq!(rows, 0);
+    });
+}
+
+#[test]
+fn a_server_that_goes_silent_is_left_and_called_anew() {
+    with_database(async |lab| {
+        let line = Line::default();
+        let world = World::new();
+        let gate = world.gate("pay");
+        let worker = lab.behind(&line).await.worker("a", shop(&world)).await;
+        let saga = lab.start(&worker, None).await;
+        until("it pays", async || world.calls().contains(&"do pay 1".to_owned())).await;
+        until("its reserve is on disk", async || lab.journal(saga).await.contains(&"step_done".to_owned()))
+            .await;
+        let silent = tokio::time::Instant::now();
+        line.go_silent();
+        gate.add_permits(1);
+        // A call is given ten seconds, and the engine may have several under way one after the other.
+        let ends = worker
+            .engine
+            .wait_for(saga, Duration::from_secs(40), |standing| standing.status == Status::Completed);
+        let end = ends.await.unwrap().unwrap();
+        assert_eq!(end.status, Status::Completed, "{:?}", lab.journal(saga).await);
+        assert_eq!(world.calls(), ["do reserve 1", "do pay 1", "do sell 1", "do tell 1"]);
+        assert!(silent.elapsed() > Duration::from_secs(5), "the writer's connection was silent");
     });
 }

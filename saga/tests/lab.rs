@@ -18,7 +18,11 @@ use saga::{
 };
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, postgres::PgPoolOptions};
-use tokio::sync::Semaphore;
+use tokio::{
+    net::{TcpListener, TcpStream},
+    sync::Semaphore,
+};
+use tokio_util::sync::CancellationToken;
 
 /// Runs a test with a database of its own, dropped at the end also when the test fails.
 pub(crate) fn with_database<F: Future<Output = ()>>(test: impl FnOnce(Lab) -> F) {
@@ -201,6 +205,14 @@ impl Drop for Worker {
 }
 
 impl Lab {
+    /// The same database behind a line that can go silent.
+    pub(crate) async fn behind(&self, line: &Line) -> Self {
+        let (start, database) = self.url.rsplit_once('/').expect("a database URL ends in a database");
+        let (start, server) = start.rsplit_once('@').expect("a test's URL names its user");
+        let port = line.open(server.to_owned()).await;
+        Self { url: format!("{start}@127.0.0.1:{port}/{database}"), pool: self.pool.clone() }
+    }
+
     /// Starts a worker of this name with leases of 400 ms.
     pub(crate) async fn worker(&self, name: &str, definition: Definition) -> Worker {
         self.worker_with(name, definition, |config| config).await
@@ -346,6 +358,39 @@ fn basket(saga: SagaId, patience: Option<Duration>) -> Start<String> {
         attributes: BTreeMap::new(),
         traceparent: None,
         priority: Priority::Ordinary,
+    }
+}
+
+/// A line to a server. Once silent, what is connected hears nothing any more, though nothing is closed; new connections are
+/// as good as ever.
+#[derive(Default)]
+pub(crate) struct Line {
+    silent: Arc<Mutex<Vec<CancellationToken>>>,
+}
+
+impl Line {
+    async fn open(&self, server: String) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let silent = Arc::clone(&self.silent);
+        tokio::spawn(async move {
+            while let Ok((mut near, _)) = listener.accept().await {
+                let mut far = TcpStream::connect(&server).await.unwrap();
+                let silence = CancellationToken::new();
+                silent.lock().unwrap().push(silence.clone());
+                tokio::spawn(async move {
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+                        () = silence.cancelled() => std::future::pending().await,
+                    }
+                });
+            }
+        });
+        port
+    }
+
+    pub(crate) fn go_silent(&self) {
+        self.silent.lock().unwrap().drain(..).for_each(|silence| silence.cancel());
     }
 }
 

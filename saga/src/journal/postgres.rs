@@ -14,8 +14,9 @@ use chrono::{DateTime, Utc};
 use futures::future::BoxFuture;
 use serde_json::Value;
 use sqlx::{
-    PgConnection, PgPool, Row as _,
-    postgres::{PgListener, PgPoolOptions, PgRow, types::PgInterval},
+    PgConnection, PgPool, Postgres, Row as _,
+    postgres::{PgArguments, PgListener, PgPoolOptions, PgRow, types::PgInterval},
+    query::Query,
 };
 
 use super::{
@@ -33,15 +34,22 @@ use crate::{
 mod claims;
 mod flush;
 pub(crate) mod operations;
+mod own;
 mod partitions;
 mod sql;
+
+use self::own::{Own, within};
 
 /// Most signals one saga may hold in its life, and most orders of operators besides: more is a sender gone wild.
 const SIGNALS_MAX: i64 = 1_000;
 /// Two claims, a read of signals, a scan.
-const READERS: u32 = 4;
-/// Less than a lease: a heartbeat that waits for its connection must fail in time to be tried again.
-const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(3);
+const READERS: usize = 4;
+/// A call that takes longer is given up: its connection is closed, and what it did is unknown.
+const CALL_MAX: Duration = Duration::from_secs(10);
+/// A heartbeat is tried again while its lease still lives.
+const BEAT_MAX: Duration = Duration::from_secs(3);
+/// The second look reads every row that waits, and there may be millions.
+const LOOK_MAX: Duration = Duration::from_mins(1);
 
 /// One worker's journal.
 pub(crate) struct PgJournal {
@@ -52,13 +60,13 @@ pub(crate) struct PgJournal {
     /// The caller's pool: signals only.
     pool: PgPool,
     /// Claims and reads, with plans pinned as the writer's are.
-    reader: PgPool,
+    reader: Own,
     /// The writer's own connection.
-    writer: PgPool,
+    writer: Own,
     /// The heartbeat's own connection: a lease is not lost because handlers use up the pool.
-    heart: PgPool,
+    heart: Own,
     /// The second look's own connection: tables that are made and dropped wait for readers.
-    keeper: PgPool,
+    keeper: Own,
     /// The listener's own connection.
     ear: PgPool,
     listener: Mutex<Option<PgListener>>,
@@ -66,18 +74,11 @@ pub(crate) struct PgJournal {
 
 impl PgJournal {
     pub(crate) fn new(pool: PgPool, name: String) -> Self {
-        let own = |options, connections| {
-            PgPoolOptions::new()
-                .max_connections(connections)
-                .acquire_timeout(ACQUIRE_TIMEOUT)
-                .test_before_acquire(false)
-                .connect_lazy_with(options)
-        };
         let options = pool.connect_options().as_ref().clone();
-        let (heart, ear) = (own(options.clone(), 1), own(options.clone(), 1));
-        let keeper = own(options.clone(), 1);
+        let ear = PgPoolOptions::new().max_connections(1).connect_lazy_with(options.clone());
+        let (heart, keeper) = (Own::new(options.clone(), 1), Own::new(options.clone(), 1));
         let pinned = options.options(flush::SESSION);
-        let (writer, reader) = (own(pinned.clone(), 1), own(pinned, READERS));
+        let (writer, reader) = (Own::new(pinned.clone(), 1), Own::new(pinned, READERS));
         Self {
             name,
             owner: OnceLock::new(),
@@ -92,18 +93,39 @@ impl PgJournal {
         }
     }
 
+    /// Reads, on a connection with pinned plans.
+    async fn read(&self, query: Query<'_, Postgres, PgArguments>) -> Result<Vec<PgRow>, sqlx::Error> {
+        let mut reader = self.reader.take().await?;
+        let rows = within(CALL_MAX, query.fetch_all(&mut *reader)).await?;
+        reader.give_back();
+        Ok(rows)
+    }
+
     async fn look_over(&self, now: DateTime<Utc>, retain_days: u32) -> Result<Audit, JournalError> {
-        let (keeper, owner) = (&self.keeper, self.owner().0);
-        let oversleeping = sqlx::query(sql::MEND_OVERSLEEPING).execute(keeper).await?.rows_affected();
-        let unknown =
-            sqlx::query(sql::PARK_UNKNOWN).bind(now).bind(owner).execute(keeper).await?.rows_affected();
-        let revive = sqlx::query(sql::REVIVE_KNOWN).bind(owner).bind(operate::SIGNAL);
-        revive.bind(serde_json::to_value(operate::Order::known_again())?).execute(keeper).await?;
-        let overdue: i64 = sqlx::query_scalar(sql::COUNT_OVERDUE).bind(now).fetch_one(keeper).await?;
-        sqlx::query(sql::DROP_ORPHANS).execute(keeper).await?;
-        sqlx::query(sql::FORGET_WORKERS).execute(keeper).await?;
+        let owner = self.owner().0;
+        let known_again = serde_json::to_value(operate::Order::known_again())?;
+        let mut keeper = self.keeper.take().await?;
+        let connection = &mut *keeper;
+        let found = within(LOOK_MAX, async {
+            let mended = sqlx::query(sql::MEND_OVERSLEEPING).execute(&mut *connection).await?;
+            let parked =
+                sqlx::query(sql::PARK_UNKNOWN).bind(now).bind(owner).execute(&mut *connection).await?;
+            let revive = sqlx::query(sql::REVIVE_KNOWN).bind(owner).bind(operate::SIGNAL).bind(known_again);
+            revive.execute(&mut *connection).await?;
+            let overdue: i64 =
+                sqlx::query_scalar(sql::COUNT_OVERDUE).bind(now).fetch_one(&mut *connection).await?;
+            sqlx::query(sql::DROP_ORPHANS).execute(&mut *connection).await?;
+            sqlx::query(sql::FORGET_WORKERS).execute(&mut *connection).await?;
+            Ok(Audit {
+                overdue: overdue.unsigned_abs(),
+                oversleeping: mended.rows_affected(),
+                unknown: parked.rows_affected(),
+            })
+        })
+        .await?;
+        keeper.give_back();
         self.keep_days(now.date_naive(), retain_days).await;
-        Ok(Audit { overdue: overdue.unsigned_abs(), oversleeping, unknown })
+        Ok(found)
     }
 }
 
@@ -166,16 +188,17 @@ impl Journal for PgJournal {
     ) -> BoxFuture<'a, Result<Beat, JournalError>> {
         Box::pin(async move {
             // Before anything can end, and before the clock is read: making them takes a moment.
-            let today = sqlx::query_scalar(sql::TODAY).fetch_one(&self.heart).await?;
+            let mut heart = self.heart.take().await?;
+            let today = within(CALL_MAX, sqlx::query_scalar(sql::TODAY).fetch_one(&mut *heart)).await?;
             self.make_partitions(today).await;
-            let row = sqlx::query(sql::REGISTER)
+            let register = sqlx::query(sql::REGISTER)
                 .bind(&self.name)
                 .bind(interval(lease))
                 .bind(knows)
                 .bind(operate::SIGNAL)
-                .bind(serde_json::to_value(operate::Order::known_again())?)
-                .fetch_one(&self.heart)
-                .await?;
+                .bind(serde_json::to_value(operate::Order::known_again())?);
+            let row = within(CALL_MAX, register.fetch_one(&mut *heart)).await?;
+            heart.give_back();
             let _ = self.owner.set(WorkerId(row.try_get("id")?));
             Ok(beat(&row)?)
         })
@@ -183,11 +206,10 @@ impl Journal for PgJournal {
 
     fn heartbeat(&self, lease: Duration) -> BoxFuture<'_, Result<Beat, JournalError>> {
         Box::pin(async move {
-            let row = sqlx::query(sql::HEARTBEAT)
-                .bind(self.owner().0)
-                .bind(interval(lease))
-                .fetch_optional(&self.heart)
-                .await?;
+            let mut heart = self.heart.take().await?;
+            let beats = sqlx::query(sql::HEARTBEAT).bind(self.owner().0).bind(interval(lease));
+            let row = within(BEAT_MAX, beats.fetch_optional(&mut *heart)).await?;
+            heart.give_back();
             Ok(beat(&row.ok_or_else(|| JournalError::Replaced(self.name.clone()))?)?)
         })
     }
@@ -202,7 +224,10 @@ impl Journal for PgJournal {
     fn fence_off(&self) -> BoxFuture<'_, Result<(), JournalError>> {
         Box::pin(async move {
             let fence = self.fence.load(Ordering::Acquire) + 1;
-            sqlx::query(sql::RAISE_FENCE).bind(self.owner().0).bind(fence).execute(&self.writer).await?;
+            let raise = sqlx::query(sql::RAISE_FENCE).bind(self.owner().0).bind(fence);
+            let mut writer = self.writer.take().await?;
+            within(CALL_MAX, raise.execute(&mut *writer)).await?;
+            writer.give_back();
             self.fence.fetch_max(fence, Ordering::AcqRel);
             Ok(())
         })
@@ -213,7 +238,7 @@ impl Journal for PgJournal {
         sagas: &'a [SagaId],
     ) -> BoxFuture<'a, Result<BTreeMap<SagaId, Position>, JournalError>> {
         Box::pin(async move {
-            let rows = sqlx::query(sql::POSITIONS).bind(ids(sagas)).fetch_all(&self.reader).await?;
+            let rows = self.read(sqlx::query(sql::POSITIONS).bind(ids(sagas))).await?;
             let position = |row: &PgRow| -> Result<(SagaId, Position), sqlx::Error> {
                 let position = Position {
                     owner: row.try_get::<Option<i64>, _>("owner")?.map(WorkerId),
@@ -235,23 +260,22 @@ impl Journal for PgJournal {
         claimable: &'a Claimable,
     ) -> BoxFuture<'a, Result<Vec<Sighting>, JournalError>> {
         Box::pin(async move {
-            let rows = sqlx::query(sql::SCAN)
+            let scan = sqlx::query(sql::SCAN)
                 .bind(look.due_before)
                 .bind(self.owner().0)
                 .bind(&claimable.knows)
                 .bind(&claimable.paused_kinds)
                 .bind(look.limit)
                 .bind(operate::SIGNAL)
-                .bind(claimable.kinds())
-                .fetch_all(&self.reader)
-                .await?;
+                .bind(claimable.kinds());
+            let rows = self.read(scan).await?;
             let sighting = |row: &PgRow| -> Result<Sighting, sqlx::Error> {
                 Ok(Sighting { saga: SagaId(row.try_get("id")?), due: row.try_get("due_at")? })
             };
             let mut sightings: Vec<_> = rows.iter().map(sighting).collect::<Result<_, _>>()?;
             if let Some(held) = &look.adopt_except {
                 let owned = sqlx::query(sql::FORGOTTEN).bind(self.owner().0).bind(look.limit);
-                for row in owned.fetch_all(&self.reader).await? {
+                for row in self.read(owned).await? {
                     let sighting = sighting(&row)?;
                     if !held.contains(&sighting.saga) {
                         sightings.push(sighting);
@@ -276,11 +300,8 @@ impl Journal for PgJournal {
         sagas: &'a [SagaId],
     ) -> BoxFuture<'a, Result<BTreeMap<SagaId, Vec<OpenSignal>>, JournalError>> {
         Box::pin(async move {
-            let rows = sqlx::query(sql::OPEN_SIGNALS)
-                .bind(ids(sagas))
-                .bind(operate::SIGNAL)
-                .fetch_all(&self.reader)
-                .await?;
+            let rows =
+                self.read(sqlx::query(sql::OPEN_SIGNALS).bind(ids(sagas)).bind(operate::SIGNAL)).await?;
             let mut signals: BTreeMap<SagaId, Vec<OpenSignal>> = BTreeMap::new();
             for row in rows {
                 signals.entry(SagaId(row.try_get("saga_id")?)).or_default().push(OpenSignal {
@@ -300,9 +321,11 @@ impl Journal for PgJournal {
         reason: &'a str,
     ) -> BoxFuture<'a, Result<(), JournalError>> {
         Box::pin(async move {
-            let statement =
-                sqlx::query(sql::QUARANTINE).bind(saga.0).bind(self.owner().0).bind(epoch.0).bind(reason);
-            statement.bind(operate::SIGNAL).execute(&self.reader).await?;
+            let owner = self.owner().0;
+            let park = sqlx::query(sql::QUARANTINE).bind(saga.0).bind(owner).bind(epoch.0).bind(reason);
+            let mut reader = self.reader.take().await?;
+            within(CALL_MAX, park.bind(operate::SIGNAL).execute(&mut *reader)).await?;
+            reader.give_back();
             Ok(())
         })
     }
@@ -320,7 +343,9 @@ impl Journal for PgJournal {
     fn hint<'a>(&'a self, sagas: &'a [SagaId]) -> BoxFuture<'a, Result<(), JournalError>> {
         Box::pin(async move {
             let text = sagas.iter().map(|saga| saga.0.simple().to_string()).collect::<Vec<_>>().join(" ");
-            sqlx::query(sql::HINT).bind(text).execute(&self.writer).await?;
+            let mut writer = self.writer.take().await?;
+            within(CALL_MAX, sqlx::query(sql::HINT).bind(text).execute(&mut *writer)).await?;
+            writer.give_back();
             Ok(())
         })
     }
@@ -349,7 +374,9 @@ impl Journal for PgJournal {
 
     fn resign(&self) -> BoxFuture<'_, Result<(), JournalError>> {
         Box::pin(async move {
-            sqlx::query(sql::RESIGN).bind(self.owner().0).execute(&self.heart).await?;
+            let mut heart = self.heart.take().await?;
+            within(CALL_MAX, sqlx::query(sql::RESIGN).bind(self.owner().0).execute(&mut *heart)).await?;
+            heart.give_back();
             Ok(())
         })
     }

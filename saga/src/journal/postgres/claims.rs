@@ -35,15 +35,14 @@ impl PgJournal {
         claimable: &Claimable,
         now: DateTime<Utc>,
     ) -> Result<Vec<Claimed>, JournalError> {
-        let rows = sqlx::query(sql::CLAIM)
+        let claim = sqlx::query(sql::CLAIM)
             .bind(self.owner().0)
             .bind(ids(sagas))
             .bind(now + CLAIM_SLACK)
             .bind(&claimable.knows)
             .bind(&claimable.paused_kinds)
-            .bind(operate::SIGNAL)
-            .fetch_all(&self.reader)
-            .await?;
+            .bind(operate::SIGNAL);
+        let rows = self.read(claim).await?;
         let taken: Vec<_> = rows.iter().map(|row| row.try_get("id").map(SagaId)).collect::<Result<_, _>>()?;
         if taken.is_empty() {
             return Ok(Vec::new());
@@ -78,7 +77,7 @@ impl PgJournal {
 
     async fn parts_and_signals(&self, sagas: &[SagaId]) -> Result<(Parts, Signals), JournalError> {
         let mut parts = Parts::with_capacity(sagas.len());
-        for row in sqlx::query(sql::EVENTS).bind(ids(sagas)).fetch_all(&self.reader).await? {
+        for row in self.read(sqlx::query(sql::EVENTS).bind(ids(sagas))).await? {
             let part = (row.try_get("seq")?, row.try_get("events")?);
             parts.entry(SagaId(row.try_get("saga_id")?)).or_default().push(part);
         }

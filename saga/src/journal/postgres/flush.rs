@@ -3,10 +3,14 @@
 
 use std::{ops::Range, sync::Arc};
 
-use sqlx::{PgConnection, PgPool};
+use sqlx::{Connection as _, PgConnection};
 use uuid::Uuid;
 
-use super::{Entry, Fate, Status, sql};
+use super::{
+    CALL_MAX, Entry, Fate, Status,
+    own::{Own, within},
+    sql,
+};
 use crate::{
     id::{SagaId, WorkerId},
     side_rows::{Change, ErasedSideRows},
@@ -44,12 +48,12 @@ enum Locked {
 }
 
 /// Writes all entries, halving what the database refuses until the refused ones stand alone.
-pub(super) async fn flush(pool: &PgPool, author: Author, entries: &[Entry]) -> Vec<Fate> {
+pub(super) async fn flush(writer: &Own, author: Author, entries: &[Entry]) -> Vec<Fate> {
     let mut fates = vec![Fate::Unknown; entries.len()];
     let mut open: Vec<Range<usize>> = std::iter::once(0..entries.len()).collect();
     let mut locked = Locked::Wait;
     while let Some(part) = open.pop() {
-        let error = match transact(pool, author, &entries[part.clone()], locked).await {
+        let error = match transact(writer, author, &entries[part.clone()], locked).await {
             Ok(written) => {
                 fates[part].clone_from_slice(&written);
                 continue;
@@ -128,8 +132,31 @@ fn blame(error: &sqlx::Error) -> Blame {
     }
 }
 
+/// One try, on the writer's connection.
 async fn transact(
-    pool: &PgPool,
+    writer: &Own,
+    author: Author,
+    entries: &[Entry],
+    locked: Locked,
+) -> Result<Vec<Fate>, FlushError> {
+    let mut connection = writer.take().await?;
+    let tried = tokio::time::timeout(CALL_MAX, attempt(&mut connection, author, entries, locked)).await;
+    let outcome = tried.unwrap_or(Err(FlushError::Database(sqlx::Error::PoolTimedOut)));
+    let is_sound = match &outcome {
+        Ok(_) => true,
+        // Nobody knows what the connection is in the middle of.
+        Err(error) if error.blame() == Blame::Session => false,
+        // The rollback goes out now: until it does, the transaction holds its rows.
+        Err(_) => within(CALL_MAX, connection.ping()).await.is_ok(),
+    };
+    if is_sound {
+        connection.give_back();
+    }
+    outcome
+}
+
+async fn attempt(
+    connection: &mut PgConnection,
     author: Author,
     entries: &[Entry],
     locked: Locked,
@@ -137,12 +164,11 @@ async fn transact(
     let alone = entries.iter().all(|entry| entry.definition.side_rows.is_none());
     if alone {
         // One statement is a transaction by itself, in one round trip.
-        let mut connection = pool.acquire().await?;
         let everyone: Vec<_> = entries.iter().collect();
-        let written = write(&mut connection, author, &everyone, locked).await?;
+        let written = write(connection, author, &everyone, locked).await?;
         return Ok(fates(entries, &written, &[]));
     }
-    let mut transaction = pool.begin().await?;
+    let mut transaction = connection.begin().await?;
     if locked == Locked::Skip {
         sqlx::query(sql::SHORT_PATIENCE).execute(&mut *transaction).await?;
     }

@@ -4,7 +4,7 @@
 use chrono::{NaiveDate, TimeDelta};
 use sqlx::AssertSqlSafe;
 
-use super::{PgJournal, sql};
+use super::{CALL_MAX, LOOK_MAX, PgJournal, own::within, sql};
 
 /// Days that are made ahead: a week without a look, or without the right to make tables, goes unnoticed.
 const DAYS_AHEAD: i64 = 7;
@@ -45,7 +45,9 @@ impl PgJournal {
 
     /// Drops the days before this one.
     async fn drop_partitions(&self, before: NaiveDate) -> Result<(), sqlx::Error> {
-        sqlx::query(sql::DROP_REST).bind(before).execute(&self.keeper).await?;
+        let mut keeper = self.keeper.take().await?;
+        within(LOOK_MAX, sqlx::query(sql::DROP_REST).bind(before).execute(&mut *keeper)).await?;
+        keeper.give_back();
         let oldest = partition(before);
         for name in self.partitions().await?.into_iter().filter(|name| *name < oldest) {
             self.run_apart(sql::drop_partition(&name)).await?;
@@ -54,19 +56,20 @@ impl PgJournal {
         Ok(())
     }
 
-    /// Runs statements that are a transaction of their own. Where one fails, the connection is in the middle of it.
+    /// Runs statements that are a transaction of their own. Where one fails, its connection is closed in the middle of it.
     async fn run_apart(&self, statements: String) -> Result<(), sqlx::Error> {
-        let mut connection = self.keeper.acquire().await?;
-        let done = sqlx::raw_sql(AssertSqlSafe(statements)).execute(&mut *connection).await;
-        if done.is_err() {
-            sqlx::raw_sql("ROLLBACK").execute(&mut *connection).await?;
-        }
-        done.map(drop)
+        let mut keeper = self.keeper.take().await?;
+        within(LOOK_MAX, sqlx::raw_sql(AssertSqlSafe(statements)).execute(&mut *keeper)).await?;
+        keeper.give_back();
+        Ok(())
     }
 
     /// Those there are, oldest first.
     async fn partitions(&self) -> Result<Vec<String>, sqlx::Error> {
-        sqlx::query_scalar(sql::PARTITIONS).fetch_all(&self.keeper).await
+        let mut keeper = self.keeper.take().await?;
+        let there = within(CALL_MAX, sqlx::query_scalar(sql::PARTITIONS).fetch_all(&mut *keeper)).await?;
+        keeper.give_back();
+        Ok(there)
     }
 }
 
