@@ -229,7 +229,8 @@ fn a_waiting_saga_is_given_more_time_and_a_turned_one_is_not() {
     with_database(async |lab| {
         let waits = || Outcome::Pending { ask_again_after: Duration::from_mins(1), progress: Progress::Idle };
         let world = World::new();
-        world.script("pay", std::iter::repeat_with(waits).take(4));
+        // Each signal may wake it by itself, and the deadline asks once more; what is left waits for the second saga.
+        world.script("pay", std::iter::repeat_with(waits).take(16));
         let worker = lab.worker("a", shop(&world)).await;
         let saga = lab.start(&worker, Some(Duration::from_millis(900))).await;
         until("it waits", async || lab.journal(saga).await.contains(&"step_waiting".to_owned())).await;
@@ -244,7 +245,6 @@ fn a_waiting_saga_is_given_more_time_and_a_turned_one_is_not() {
 
         // Its undo hangs, so that it still lives when more time comes too late.
         world.stuck.lock().unwrap().push("pay");
-        world.script("pay", std::iter::repeat_with(waits).take(2));
         let saga = lab.start(&worker, Some(Duration::from_millis(300))).await;
         until("it turned", async || lab.journal(saga).await.contains(&"turned".to_owned())).await;
         lab.extend(&worker, saga, "late", worker.engine.now() + Duration::from_secs(60)).await;
