@@ -12,7 +12,7 @@ const SOURCE: &str = include_str!("wall_clock.c");
 /// A clock that is shared by all processes started with its environment.
 #[derive(Debug)]
 pub struct WallClock {
-    library: PathBuf,
+    shim: PathBuf,
     offset: PathBuf,
     _folder: TempDir,
 }
@@ -21,12 +21,12 @@ impl WallClock {
     /// Compiles it; it goes right until it is stepped.
     pub fn new() -> Result<Self> {
         let folder = tempfile::Builder::new().prefix("holdfast-clock-").tempdir_in("/tmp")?;
-        let (source, library) = (folder.path().join("wall_clock.c"), folder.path().join("wall_clock.so"));
+        let (source, shim) = (folder.path().join("wall_clock.c"), folder.path().join("wall_clock.so"));
         std::fs::write(&source, SOURCE)?;
         let flags = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o"];
-        let compiled = Command::new(compiler()?).args(flags).arg(&library).arg(&source).output()?;
+        let compiled = Command::new(compiler()?).args(flags).arg(&shim).arg(&source).output()?;
         ensure!(compiled.status.success(), "cc failed: {}", String::from_utf8_lossy(&compiled.stderr));
-        let clock = Self { library, offset: folder.path().join("offset"), _folder: folder };
+        let clock = Self { shim, offset: folder.path().join("offset"), _folder: folder };
         clock.step_to(0)?;
         Ok(clock)
     }
@@ -34,7 +34,7 @@ impl WallClock {
     /// What a process needs to go by this clock.
     pub fn environment(&self) -> [(&'static str, String); 2] {
         let text = |path: &Path| path.display().to_string();
-        [("LD_PRELOAD", text(&self.library)), ("WALL_CLOCK_OFFSET", text(&self.offset))]
+        [("LD_PRELOAD", text(&self.shim)), ("WALL_CLOCK_OFFSET", text(&self.offset))]
     }
 
     /// Steps it, at once and for all its processes, to so many seconds off the machine's clock.
